@@ -11,7 +11,7 @@ from config.access import LimitsSettings
 from config.settings import AnswersSettings, Settings
 from gateway.interfaces import Events
 from gateway.methods.capabilities import announced_lists
-from gateway.state.change_notifications import Hub, fingerprint
+from gateway.state.change_streams import Hub, fingerprint
 from gateway.state.client_requests import ClientRequests, RemoteAnswers
 from gateway.state.idempotency import Idempotency
 from gateway.state.node_bus import Bus

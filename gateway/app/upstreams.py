@@ -15,7 +15,7 @@ from gateway.interfaces import Events, Upstream
 from gateway.methods.results_by_revision import SERVER
 from gateway.protocol.sealed_state import Sealer, TaskIds
 from gateway.state.background_tasks import BackgroundTasks
-from gateway.state.change_notifications import Endpoint
+from gateway.state.change_streams import Endpoint
 from gateway.state.idempotency import Idempotency
 from gateway.state.stored_answers import StoredAnswers
 from gateway.upstreams.a2a.card_watch import CardWatch

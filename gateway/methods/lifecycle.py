@@ -14,7 +14,7 @@ from gateway.interfaces import SessionChange
 from gateway.methods.capabilities import capabilities, require, subscribes
 from gateway.methods.lists import Lists
 from gateway.methods.results_by_revision import SERVER, STAMP
-from gateway.state.change_notifications import (
+from gateway.state.change_streams import (
     LIST_KINDS,
     LIST_METHODS,
     SUBSCRIPTION_LIMIT,

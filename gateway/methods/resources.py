@@ -18,7 +18,7 @@ from gateway.methods.results_by_revision import ENCODED_SERVER
 from gateway.methods.skills.skill_prompts_and_resources import SkillFiles
 from gateway.protocol import upstream_errors
 from gateway.protocol.revision_adapter import Members, View
-from gateway.state.change_notifications import Hub
+from gateway.state.change_streams import Hub
 from gateway.state.stored_answers import StoredAnswer, StoredAnswers, handle_of
 from registry.catalog.catalog import Catalog, ResourceLocation
 from schemas.errors import MethodNotFound, RelayedFault, SessionRequired

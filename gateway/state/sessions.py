@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from gateway.context import REASON_CHARACTERS, REQUEST_ID_BYTES, Outbox, Principal, Session
 from gateway.interfaces import Counter, Events, SessionChange, SessionRecord, SessionStore
 from gateway.state.background_tasks import BackgroundTasks
-from gateway.state.change_notifications import LIST_KINDS, Hub
+from gateway.state.change_streams import LIST_KINDS, Hub
 from gateway.state.node_bus import Bus
 from gateway.state.open_sessions import (
     OpenSessions,

@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.context import Outbox, Session
 from gateway.state.background_tasks import BackgroundTasks
-from gateway.state.change_notifications import (
+from gateway.state.change_streams import (
     LIST_NOTIFICATIONS,
     Follower,
     Hub,

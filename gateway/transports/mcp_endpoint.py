@@ -9,7 +9,7 @@ from starlette.types import Scope
 from gateway.context import Identify, Principal, QueryOptions, Session
 from gateway.protocol.batches import Batches
 from gateway.protocol.dispatcher import Dispatcher
-from gateway.state.change_notifications import Hub
+from gateway.state.change_streams import Hub
 from gateway.state.client_requests import ClientRequests
 from gateway.state.session_streams import Streams
 from gateway.state.sessions import Sessions

@@ -17,7 +17,7 @@ from gateway.methods.describe_tools import answer
 from gateway.methods.lists import Lists
 from gateway.methods.search_tools import BY_WORDS, UNSEARCHABLE, Find, unsearchable_result
 from gateway.methods.skills.acting_agents import Agents, GrantedTools, Handles, granted_tools
-from gateway.state.change_notifications import LIST_NOTIFICATIONS
+from gateway.state.change_streams import LIST_NOTIFICATIONS
 from registry.catalog import lookup as wording
 from registry.catalog.catalog import Catalog
 from registry.display.discovery_tools import DESCRIBES

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.context import Session
-from gateway.state.change_notifications import update_notification
+from gateway.state.change_streams import update_notification
 from tests.fixtures_gateway import Client, SessionClient, running, with_mcp
 from tests.fixtures_servers import Serve
 from tests.gateway.cli.processes import serving

@@ -10,7 +10,7 @@ from gateway.methods.prompts import Completion, Prompts
 from gateway.methods.resources import ResourceMethods
 from gateway.methods.skills.acting_agents import granted_tools
 from gateway.policy.visibility import PolicyView
-from gateway.state.change_notifications import Hub
+from gateway.state.change_streams import Hub
 from registry.catalog.catalog import Catalog
 from registry.skills.snapshot import Skill, SkillSnapshot, SkillTool
 from schemas.errors import Fault

@@ -2,7 +2,7 @@ import pytest
 
 from gateway.interfaces import Events
 from gateway.methods.resources import ResourceMethods
-from gateway.state.change_notifications import SUBSCRIPTION_LIMIT, Hub
+from gateway.state.change_streams import SUBSCRIPTION_LIMIT, Hub
 from gateway.state.open_sessions import record_of, update, with_change
 from registry.catalog.catalog import Catalog
 from schemas.errors import (

@@ -19,7 +19,7 @@ from gateway.methods.skills.acting_agents import Agents, Handles, granted_tools
 from gateway.methods.skills.skill_prompts_and_resources import SkillFiles
 from gateway.methods.skills.use_skill import ListSkills, SkillLimits, UseSkill
 from gateway.protocol.sealed_state import Sealer
-from gateway.state.change_notifications import LIST_NOTIFICATIONS, Hub
+from gateway.state.change_streams import LIST_NOTIFICATIONS, Hub
 from gateway.state.open_sessions import record_of, update, with_change
 from registry.catalog.catalog import Catalog
 from registry.embedding.search_kinds import SKILL

@@ -11,7 +11,7 @@ from gateway import context
 from gateway.context import Principal, Session
 from gateway.interfaces import Events
 from gateway.state import open_sessions, sessions
-from gateway.state.change_notifications import Hub
+from gateway.state.change_streams import Hub
 from gateway.state.client_requests import ClientRequests, RemoteAnswers
 from gateway.state.memory import MemoryCounter, MemoryLog, MemorySessions
 from gateway.state.node_bus import Bus

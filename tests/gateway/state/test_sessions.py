@@ -8,7 +8,7 @@ import pytest
 
 from gateway.context import Outbox, Principal, reason_of
 from gateway.interfaces import SessionChange, SessionRecord
-from gateway.state.change_notifications import LIST_NOTIFICATIONS
+from gateway.state.change_streams import LIST_NOTIFICATIONS
 from gateway.state.memory import MemorySessions
 from gateway.state.node_bus import STREAM
 from gateway.state.peer_nodes import CANCELS

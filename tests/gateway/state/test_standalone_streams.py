@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from gateway.state.change_notifications import LIST_NOTIFICATIONS, update_notification
+from gateway.state.change_streams import LIST_NOTIFICATIONS, update_notification
 from schemas.errors import RelayedFault
 from tests.polling import until
 

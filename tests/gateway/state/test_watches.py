@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from gateway.context import Outbox
-from gateway.state.change_notifications import ResourceWatches
+from gateway.state.change_streams import ResourceWatches
 from schemas.errors import RelayedFault
 from tests.polling import until
 

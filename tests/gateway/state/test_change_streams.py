@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from gateway.context import Outbox
-from gateway.state.change_notifications import (
+from gateway.state.change_streams import (
     LIST_NOTIFICATIONS,
     SUBSCRIPTION_LIMIT,
     Follower,
