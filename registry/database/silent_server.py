@@ -10,7 +10,8 @@ import math
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import Any, TypeVar
+from traceback import clear_frames
+from typing import Any, Self, TypeVar
 
 import anyio
 from psycopg import AsyncConnection, OperationalError, pq
@@ -97,6 +98,16 @@ class BoundedConnection(AsyncConnection[TupleRow]):
 
     answer_timeout_s: float = math.inf
     is_answered: Callable[[], Awaitable[bool]] = staticmethod(never)
+
+    @classmethod
+    async def connect(cls, conninfo: str = "", **options: Any) -> Self:
+        """Connect, or leave nothing open. The error of psycopg and the frame that raised it hold
+        each other, and the socket: many would wait for the garbage collector."""
+        try:
+            return await super().connect(conninfo, **options)
+        except OperationalError as error:
+            clear_frames(error.__traceback__)
+            raise
 
     async def wait(self, gen: PQGen[Result], *args: Any, **options: Any) -> Result:
         """Raises Silence, and closes the connection."""

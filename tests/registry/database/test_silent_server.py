@@ -1,5 +1,6 @@
 """A server that accepts connections and statements, and answers none of them."""
 
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -7,10 +8,12 @@ from pathlib import Path
 import anyio
 import psycopg
 import pytest
+from psycopg.errors import ConnectionTimeout
 
 from config.settings import DatabaseSettings as Settings
 from registry.database import postgres
 from registry.database.postgres import RESYNC, Database, borrow
+from registry.database.silent_server import BoundedConnection
 from tests import polling
 from tests.servers.freezing import FreezingRelay, freezing
 
@@ -108,3 +111,20 @@ async def test_a_listener_detects_a_frozen_server(
                 relay.thaw()
                 assert await receive.receive() is RESYNC
             tasks.cancel_scope.cancel()
+
+
+async def test_a_connection_that_was_not_made_in_time_is_closed_at_once(
+    database_settings: Settings, tmp_path: Path
+) -> None:
+    """Else its backend stays when the server is back, until the garbage collector has found it."""
+    async with freezing(database_settings, tmp_path) as (through, relay):
+        relay.freeze()
+        gc.disable()
+        try:
+            with pytest.raises(ConnectionTimeout):
+                await BoundedConnection.connect(through.url, connect_timeout=2)
+            relay.thaw()
+            with anyio.fail_after(10):
+                await polling.until(lambda: not relay.transports)
+        finally:
+            gc.enable()
