@@ -67,9 +67,9 @@ def masks_of(schema: bytes) -> "Masks | None":
 class Masks:
     """The marks of one schema."""
 
-    def __init__(self, root: "_Place", marked: "_Marked") -> None:
+    def __init__(self, root: "_Place", marks: "_Marked") -> None:
         self._root = root
-        self._names = frozenset(marked.names())
+        self._names = frozenset(marks.names())
         self._words = frozenset(map(_plain, self._names))
         self._has_nameless = root.is_bare()
 
@@ -101,8 +101,8 @@ class _Place:
 
     __slots__ = ("_marked", "_members", "_named", "_schemas", "has_queries", "mask")
 
-    def __init__(self, marked: "_Marked", schemas: list[Json]) -> None:
-        self._marked = marked
+    def __init__(self, marks: "_Marked", schemas: list[Json]) -> None:
+        self._marked = marks
         self._schemas = schemas
         self._named = {name for schema in schemas for name in mapping(schema.get("properties"))}
         self._members: dict[str | int, _Place | None] = {}

@@ -570,7 +570,7 @@ class Gateway:
             server = lambda: alone  # noqa: E731
         rules = JobRules(self.access.policy_view, with_jobs(self.settings), loads=False)
         heard = self.access.remember_job
-        jobs = Jobs(self.settings, self._handle, server, heard=heard, rules=rules)
+        jobs = Jobs(self.settings, self._handle, server, on_act=heard, rules=rules)
         self.events.draining.subscribe(jobs.stop)
         self.metrics.registry.register(jobs)
         return jobs

@@ -123,15 +123,15 @@ class Jobs(Collector):
         handle: DatabaseHandle,
         server: Callable[[], OperationServer],
         *,
-        heard: OnJobAct,
+        on_act: OnJobAct,
         rules: JobRules,
     ) -> None:
-        """A queue and its worker. `server` has the operations but those of wings; `heard` is called
-        with every start and end."""
+        """A queue and its worker. `server` has the operations but those of wings; `on_act` is
+        called with every start and end."""
         self._settings = settings
         self._handle = handle
         self._server = server
-        self._heard = heard
+        self._on_act = on_act
         self._rules = rules
         self._queue: JobQueue | None = None
         self._worker: JobWorker | None = None
@@ -204,7 +204,7 @@ class Jobs(Collector):
             JobStore(pool),
             self._find,
             settings,
-            heard=self._hear,
+            on_act=self._forward_act,
             caller=partial(current_caller, pool),
             judge=partial(self._rules.judge, pool),
         )
@@ -261,7 +261,7 @@ class Jobs(Collector):
             raise NotOpen(name)
         return None
 
-    def _hear(self, act: JobAct) -> None:
+    def _forward_act(self, act: JobAct) -> None:
         if act.event != "started":
             self._ended[act.event] += 1
         if act.event == "failed":
@@ -269,7 +269,7 @@ class Jobs(Collector):
         # Of a schedule every minute, 2,880 records a day would hide those of people; jobs and
         # metrics have its runs.
         if not act.scheduled or act.event not in {"started", "succeeded"}:
-            self._heard(act)
+            self._on_act(act)
 
     async def _tick(self, name: str) -> None:
         """Store the job of a scheduled operation."""

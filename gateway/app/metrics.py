@@ -38,7 +38,7 @@ class ListGauges(Collector):
         for name, text, read_value in _GAUGES:
             gauge = GaugeMetricFamily(name, text, labels=("profile",))
             for tool_list in lists:
-                gauge.add_metric((tool_list.chosen.name,), read_value(tool_list))
+                gauge.add_metric((tool_list.profile.name,), read_value(tool_list))
             yield gauge
 
 

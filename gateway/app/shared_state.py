@@ -37,19 +37,19 @@ class SharedState:
         self,
         settings: Settings,
         catalogs: Catalogs,
-        opened: Callable[[], Database | None],
+        database: Callable[[], Database | None],
         *,
         rules: Callable[[str], bytes],
         events: Events,
     ) -> None:
-        """State shared by gateways. `opened` returns the registry's database, None until it has
+        """State shared by gateways. `database` returns the registry's database, None until it has
         answered; `rules` the version of a tenant's policy rules."""
         mcp = settings.mcp
         self._distinct_principals = settings.auth.mode != "none"
         self._catalogs = catalogs
         self._heartbeat_s = settings.state.heartbeat_s
         self._rules = rules
-        self.stores = make_stores(settings.state, _retention(settings), opened)
+        self.stores = make_stores(settings.state, _retention(settings), database)
         log, sessions, counter = self.stores.log, self.stores.sessions, self.stores.counter
         limits = _stored_answer_limits(settings.answers)
         self.kept = StoredAnswers(self.stores.answers, counter, limits)

@@ -167,7 +167,7 @@ class Wings:
         dependencies.metrics.register(models.use)
         self._served = [
             ServedWing(
-                wing, dependencies, offering=self.middleware, opened=self._on_open, models=models
+                wing, dependencies, offering=self.middleware, on_open=self._on_open, models=models
             )
             for wing in load_wings(dependencies.settings)
         ]
@@ -334,14 +334,14 @@ class ServedWing(WingLife):
         dependencies: WingDependencies,
         *,
         offering: Middleware,
-        opened: Callable[[], None],
+        on_open: Callable[[], None],
         models: ConfiguredModels,
     ) -> None:
-        """`offering` is the middleware of all wings. `opened` is called each time that it was
+        """`offering` is the middleware of all wings. `on_open` is called each time that it was
         opened."""
         super().__init__(wing)
         self._models = models
-        self._was_opened = opened
+        self._was_opened = on_open
         self.calls = WingCalls(wing.name, dependencies, offering)
         self._dependencies = dependencies
         self._own = section(dependencies.settings, wing.name)

@@ -50,7 +50,7 @@ async def jobs_of_worker(
         view = PolicyView(settings.policy, settings.limits.json_depth)
         rules = JobRules(view, with_jobs(settings), loads=True)
         jobs = Jobs(
-            replace(settings, jobs=job_settings), handle, lambda: server, heard=heard, rules=rules
+            replace(settings, jobs=job_settings), handle, lambda: server, on_act=heard, rules=rules
         )
         if with_jobs(settings):
             wings = wings_of_worker(settings, database, jobs, embedders)

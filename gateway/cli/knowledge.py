@@ -268,7 +268,7 @@ async def _on_ray(
                 collection=collection,
                 address=address,
                 owner=owner,
-                stored=lambda: progress.advance(stored),
+                on_stored=lambda: progress.advance(stored),
                 embedded=lambda count: progress.update(vectors, completed=count),
             )
     for failure in report.failed:

@@ -379,12 +379,12 @@ class OperationCall:
         group, _, _ = click.get_current_context().command_path.rpartition(" ")
         return f"`{group} list` lists what there is." if "list" in self._group.rows else ""
 
-    def _refusal(self, refused: OperationRefused) -> str:
+    def _refusal(self, refusal: OperationRefused) -> str:
         """The text of a refusal, in words of the command line."""
-        text = refused.text(self._mistake)
+        text = refusal.text(self._mistake)
         for name, member in members_of_call(self._operation).items():
             text = text.replace(f"`{name}`", f"--{member.word}")
-        if refused.status == HTTPStatus.PRECONDITION_FAILED:
+        if refusal.status == HTTPStatus.PRECONDITION_FAILED:
             text += " With a command: --if-match '*'."
         return text
 

@@ -305,10 +305,10 @@ class ConnectionPages(FormPages):
         return self._success_page(request, opened)
 
     async def _lead_away(
-        self, request: Request, opened: _Visit, digest: bytes, *, away: bool
+        self, request: Request, visit: _Visit, digest: bytes, *, away: bool
     ) -> Response:
         """Send a browser to the service's authorization server."""
-        ticket, source = opened.ticket, opened.facts.source
+        ticket, source = visit.ticket, visit.facts.source
         connections = self._connector.connections
         former = await connections.of(ticket.owner)
         pinned = await connections.pinned_server(source.place)
@@ -326,7 +326,7 @@ class ConnectionPages(FormPages):
             return self._failure(request, SERVER_WRONG, texts.ASK, error)
         await self._connector.tickets.add_attempt(
             state,
-            opened.visit.browser,
+            visit.visit.browser,
             ticket=digest,
             sealed=sealed,
             lasts_s=self._settings().connections.attempt_s,
@@ -444,17 +444,17 @@ class ConnectionPages(FormPages):
         subject = f"{ticket.source}/{id_}"
         self._record(LoginAct("connect", subject, "allow", ticket.tenant, ticket.principal))
 
-    def _ask(self, request: Request, opened: _Visit, *, notice: str = "") -> Response:
-        ticket, facts = opened.ticket, opened.facts
+    def _ask(self, request: Request, visit: _Visit, *, notice: str = "") -> Response:
+        ticket, facts = visit.ticket, visit.facts
         connect = self._connector.connect_of(ticket.source)
         credentials = credentials_of(ticket)
         oauth = self._oauth.host_of(facts.source, credentials)
         return self._page(
             request,
-            opened.visit,
+            visit.visit,
             "connect.html",
             status=422 if notice else 200,
-            account=opened.account,
+            account=visit.account,
             title=self._title(ticket.source),
             facts=facts,
             reason=ticket.reason,
@@ -467,9 +467,9 @@ class ConnectionPages(FormPages):
             notice=notice,
         )
 
-    def _success_page(self, request: Request, opened: _Visit) -> Response:
+    def _success_page(self, request: Request, visit: _Visit) -> Response:
         return self._page(
-            request, opened.visit, "connected.html", title=self._title(opened.ticket.source)
+            request, visit.visit, "connected.html", title=self._title(visit.ticket.source)
         )
 
     def _title(self, place: str) -> str:

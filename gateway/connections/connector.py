@@ -103,9 +103,9 @@ class _Held:
             row = next(rows, None)
         return row
 
-    def ids(self, needed: Sequence[Credential]) -> list[str]:
+    def ids(self, credentials: Sequence[Credential]) -> list[str]:
         """Ids of the connections that satisfy schemes."""
-        return [str(row.id) for each in needed if (row := self.row(each)) is not None]
+        return [str(row.id) for each in credentials if (row := self.row(each)) is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,9 +342,9 @@ class PersonalConnector:
             headers = _headers(self.connect_of(owner.source), grants)
         return replace(account, key=grants.key, entries=grants.entries, headers=headers)
 
-    async def offer(self, owner: Owner, needed: Sequence[Credential]) -> str:
+    async def offer(self, owner: Owner, credentials: Sequence[Credential]) -> str:
         """A link by which a person connects of their own accord. Raises Unavailable."""
-        return (await self._link(owner, needed, "missing")).url
+        return (await self._link(owner, credentials, "missing")).url
 
     async def disconnect(
         self, tenant: str, id_: str, principal: str | None = None
@@ -379,7 +379,7 @@ class PersonalConnector:
     async def connection_fault(
         self,
         owner: Owner,
-        needed: Sequence[Credential],
+        credentials: Sequence[Credential],
         reason: Reason,
         account: str = "",
         *,
@@ -391,7 +391,7 @@ class PersonalConnector:
         if owner.shared:
             text = "was not called: the account that is shared there cannot be used"
             return Forbidden(f"{owner.source} {text} ({reason}). Its owner has to connect it again")
-        link = await self._link(owner, needed, reason, login)
+        link = await self._link(owner, credentials, reason, login)
         self.metrics.count_request(owner.source, reason)
         title = self.connect_of(owner.source).title or owner.source
         text = TEXTS[reason].format(title=title, url=link.url)
@@ -402,7 +402,7 @@ class PersonalConnector:
             reason=reason,
             expires=link.expires,
             account=account,
-            wait=partial(self._wait, owner, needed, self._useless_rows(owner, reason)),
+            wait=partial(self._wait, owner, credentials, self._useless_rows(owner, reason)),
             note_session=partial(self._note_session, link.ticket),
         )
 
@@ -421,7 +421,7 @@ class PersonalConnector:
     async def _wait(
         self,
         owner: Owner,
-        needed: Sequence[Credential],
+        credentials: Sequence[Credential],
         useless: frozenset[UUID],
         seconds: float,
     ) -> bool:
@@ -431,8 +431,11 @@ class PersonalConnector:
             while True:
                 changed = self._changed
                 grants = await self._read(owner)
-                rows = {row.id for each in needed if (row := grants.row(each)) is not None}
-                if all(entry_for(grants.entries, each) for each in needed) and not useless & rows:
+                rows = {row.id for each in credentials if (row := grants.row(each)) is not None}
+                if (
+                    all(entry_for(grants.entries, each) for each in credentials)
+                    and not useless & rows
+                ):
                     return True
                 await changed.wait()
         return False
@@ -440,11 +443,11 @@ class PersonalConnector:
     async def _link(
         self,
         owner: Owner,
-        needed: Sequence[Credential],
+        credentials: Sequence[Credential],
         reason: Reason,
         login: Mapping[str, str] = NO_PARAMETERS,
     ) -> _Link:
-        document = msgspec.json.encode((needed, login))
+        document = msgspec.json.encode((credentials, login))
         key = owner, reason, document
         link = self._links.get(key)
         if link is not None and link.until > time.monotonic():
@@ -453,7 +456,7 @@ class PersonalConnector:
         try:
             text = await self.tickets.make(
                 owner,
-                msgspec.to_builtins(needed),
+                msgspec.to_builtins(credentials),
                 reason=reason,
                 login=login,
                 lasts_s=settings.ticket_s,
@@ -469,7 +472,7 @@ class PersonalConnector:
             time.monotonic() + settings.ticket_s / 2,
         )
         if reason == "scopes":
-            scopes = sorted({scope for each in needed for scope in each.scopes})
+            scopes = sorted({scope for each in credentials for scope in each.scopes})
             subject = f"{owner.source}: {' '.join(scopes)}"
             self._record(LoginAct("scopes", subject, "deny", owner.tenant, owner.principal))
         self._links[key] = link
@@ -478,10 +481,12 @@ class PersonalConnector:
         return link
 
     def _check_presence(
-        self, context: Context, source: Source, grants: _Held, needed: Sequence[Credential]
+        self, context: Context, source: Source, grants: _Held, credentials: Sequence[Credential]
     ) -> None:
         """Refuse work without its person, unless they have allowed that. Raises Forbidden."""
-        if context.absent and not all((row := grants.row(each)) and row.away for each in needed):
+        if context.absent and not all(
+            (row := grants.row(each)) and row.away for each in credentials
+        ):
             raise _absence(source, f"its owner has not allowed that ({self._public_url}/connect)")
 
     async def _read(self, owner: Owner) -> _Held:
@@ -551,11 +556,16 @@ class PersonalConnector:
             await connections.note_use(unnoted)
 
     async def _renew(
-        self, owner: Owner, grants: _Held, needed: Sequence[Credential], *, refused: bool = False
+        self,
+        owner: Owner,
+        grants: _Held,
+        credentials: Sequence[Credential],
+        *,
+        refused: bool = False,
     ) -> _Held:
         """The connections with renewed tokens. Raises ConnectionRequired where they cannot be, and
         Unavailable where that is not known. `refused`: the present ones are useless."""
-        for each in needed:
+        for each in credentials:
             row = grants.row(each)
             if row is None or row.kind != "oauth" or not (refused or row.waits_s < math.inf):
                 continue
@@ -568,7 +578,7 @@ class PersonalConnector:
                 await asyncio.shield(self._renewing[row.id])
             except RenewalRefused as error:
                 self._held.pop(owner, None)
-                raise await self.connection_fault(owner, needed, "expired") from error
+                raise await self.connection_fault(owner, credentials, "expired") from error
             except (RenewalFailed, *AWAY) as error:
                 if refused or row.expires is None or row.expires <= datetime.now(UTC):
                     text = f"{owner.source} was not called: its token could not be renewed"
@@ -652,7 +662,7 @@ def _owner(source: Source, context: Context) -> Owner:
 def _make_account(
     owner: Owner,
     grants: _Held,
-    needed: tuple[Credential, ...],
+    credentials: tuple[Credential, ...],
     *,
     connect: Connect,
     headers: Mapping[str, str],
@@ -660,11 +670,11 @@ def _make_account(
     return SourceAccount(
         owner,
         grants.key,
-        needed,
+        credentials,
         grants.entries,
         fold_schemes(connect.schemes),
         headers,
-        "" if trial_of(owner) is not None else ",".join(grants.ids(needed)),
+        "" if trial_of(owner) is not None else ",".join(grants.ids(credentials)),
         owner.principal if owner.shared else "",
     )
 

@@ -144,22 +144,22 @@ def _marked_functions(module: ModuleType) -> dict[str, tuple[Action, Function]]:
     return by_id
 
 
-def _described_actions(module: ModuleType, marked: list[Action]) -> list[Action]:
+def _described_actions(module: ModuleType, actions: list[Action]) -> list[Action]:
     """The served actions: the marked ones, with the spec's description if the module has one."""
     named = getattr(module, SPEC, None)
     if named is None:
-        return marked
+        return actions
     file = _spec_file(module, named)
     described = _read_spec(file)
     in_spec = {action.id: action for action in described.actions}
-    for action in marked:
+    for action in actions:
         if action.id not in in_spec:
             log.warning(
                 "action_description_missing", extra={"action": action.id, "spec": str(file)}
             )
-    for id_ in in_spec.keys() - {action.id for action in marked}:
+    for id_ in in_spec.keys() - {action.id for action in actions}:
         log.warning("action_not_written", extra={"action": id_})
-    return [_merge_action(in_spec[action.id], action) for action in marked if action.id in in_spec]
+    return [_merge_action(in_spec[action.id], action) for action in actions if action.id in in_spec]
 
 
 def _spec_file(module: ModuleType, named: Any) -> Path:
@@ -189,12 +189,14 @@ def _read_spec(file: Path) -> ServiceDescription:
     return described
 
 
-def _merge_action(described: Action, marked: Action) -> Action:
+def _merge_action(description: Action, marked: Action) -> Action:
     """Merge: the spec takes precedence; a docstring replaces a generated description."""
-    made_up = described.description == f"Service {described.id}"
+    made_up = description.description == f"Service {description.id}"
     return replace(
-        described,
-        description=marked.description if made_up and marked.description else described.description,
+        description,
+        description=marked.description
+        if made_up and marked.description
+        else description.description,
         side=marked.side,
         positional=marked.positional,
         rest=marked.rest,

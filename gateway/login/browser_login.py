@@ -131,7 +131,7 @@ class BrowserLogin(FormPages):
             try:
                 return await self._by_password(request, form, below=below)
             except PasswordRefused as refused:
-                return self._chooser(request, visit, below, refused=refused)
+                return self._chooser(request, visit, below, refusal=refused)
         provider = self._parts.providers.get(form.get("choice", "").removeprefix("at:"))
         if provider is None:
             return self._chooser(request, visit, below)
@@ -205,7 +205,7 @@ class BrowserLogin(FormPages):
             try:
                 return await self._by_password(request, form, authorization=authorization)
             except PasswordRefused as refused:
-                return self._consent(request, visit, client, authorization, refused=refused)
+                return self._consent(request, visit, client, authorization, refusal=refused)
         if choice == "allow" and visit.account is not None:
             return await self._grant(request, visit.account, client, authorization)
         return self._consent(request, visit, client, authorization, notice=texts.AGAIN)
@@ -338,9 +338,9 @@ class BrowserLogin(FormPages):
         decision: Decision = "allow" if allowed else "deny"
         self._parts.record(LoginAct.of(person, act, subject, decision, address=address_of(request)))
 
-    def _note_refusal(self, request: Request, act: str, refused: PasswordRefused) -> None:
+    def _note_refusal(self, request: Request, act: str, refusal: PasswordRefused) -> None:
         """Record a wrong password or code, wherever it was sent to."""
-        user = f"{USERS_PROVIDER}:{refused.name}" if refused.name else ""
+        user = f"{USERS_PROVIDER}:{refusal.name}" if refusal.name else ""
         self._parts.record(
             LoginAct(act, USERS_PROVIDER, "deny", "", user, address=address_of(request))
         )
@@ -353,7 +353,7 @@ class BrowserLogin(FormPages):
         authorization: AuthorizationRequest,
         *,
         notice: str = "",
-        refused: PasswordRefused | None = None,
+        refusal: PasswordRefused | None = None,
     ) -> Response:
         account, possible = visit.account, frozenset(self._parts.scopes.possible)
         if authorization.other_account:
@@ -373,15 +373,15 @@ class BrowserLogin(FormPages):
             notice=notice,
             again=bool(notice),
             token=authorization.token,
-            **self._passwords(refused),
+            **self._passwords(refusal),
         )
 
-    def _passwords(self, refused: PasswordRefused | None) -> dict[str, Any]:
+    def _passwords(self, refusal: PasswordRefused | None) -> dict[str, Any]:
         """Values of a page that takes a password."""
         return {
             "users": self._users is not None,
-            "refused": refused,
-            "status": 200 if refused is None else refused.status,
+            "refused": refusal,
+            "status": 200 if refusal is None else refusal.status,
         }
 
     def _chooser(
@@ -391,7 +391,7 @@ class BrowserLogin(FormPages):
         below: str,
         *,
         notice: str = "",
-        refused: PasswordRefused | None = None,
+        refusal: PasswordRefused | None = None,
     ) -> Response:
         return self._page(
             request,
@@ -400,7 +400,7 @@ class BrowserLogin(FormPages):
             providers=[*self._parts.providers.values()],
             next=below,
             notice=notice,
-            **self._passwords(refused),
+            **self._passwords(refusal),
         )
 
     def failure(self, request: Request, error: LoginError) -> Response:

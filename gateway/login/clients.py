@@ -259,20 +259,20 @@ class LoginClients:
     def _store(self) -> Clients:
         return Clients(self._pool(), self._settings.tenant.host_id)
 
-    def _client(self, stored: StoredClient) -> LoginClient:
-        metadata = msgspec.convert(stored.document, ClientMetadata)
+    def _client(self, client: StoredClient) -> LoginClient:
+        metadata = msgspec.convert(client.document, ClientMetadata)
         method = metadata.token_endpoint_auth_method or "none"
         return LoginClient(
-            id=stored.client_id,
-            kind=stored.kind,
-            name=_name(metadata.client_name) or stored.client_id[:NAME_LIMIT],
+            id=client.client_id,
+            kind=client.kind,
+            name=_name(metadata.client_name) or client.client_id[:NAME_LIMIT],
             redirects=tuple(
                 uri
                 for uri in metadata.redirect_uris
                 if redirect_problem(uri, self._login.redirects) is None
             ),
             method=msgspec.convert(method, AuthMethod),
-            digest=stored.secret or b"",
+            digest=client.secret or b"",
             jwks_uri=metadata.jwks_uri,
             jwks=metadata.jwks,
         )

@@ -91,7 +91,7 @@ class UserPages(BrowserLogin):
         request: Request,
         visit: Visit,
         form: PasswordForm,
-        refused: PasswordRefused | None = None,
+        refusal: PasswordRefused | None = None,
     ) -> Response:
         return self._page(
             request,
@@ -100,8 +100,8 @@ class UserPages(BrowserLogin):
             name=form.name,
             secret=form.secret,
             uri=totp.provisioning_uri(form.secret, form.name or "user", self._public_url),
-            refused=refused,
-            status=200 if refused is None else refused.status,
+            refused=refusal,
+            status=200 if refusal is None else refusal.status,
         )
 
     def _new_password(
@@ -109,7 +109,7 @@ class UserPages(BrowserLogin):
         request: Request,
         visit: Visit,
         name: str,
-        refused: PasswordRefused | None = None,
+        refusal: PasswordRefused | None = None,
         *,
         asks_old: bool = False,
     ) -> Response:
@@ -120,8 +120,8 @@ class UserPages(BrowserLogin):
             name=name,
             least=self.users.least,
             asks_old=asks_old,
-            refused=refused,
-            status=200 if refused is None else refused.status,
+            refused=refusal,
+            status=200 if refusal is None else refusal.status,
         )
 
     @property

@@ -45,9 +45,9 @@ class Describe:
         self, tool: Tool, _source: Source | None, arguments: Any, context: Context
     ) -> ToolResult:
         """Raises InvalidParams for a tool or part that is missing or hidden from the caller."""
-        catalog, chosen = self._lists.visible(context), self._lists.profile(context)
+        catalog, profile = self._lists.visible(context), self._lists.profile(context)
         # in a thread: schemas have megabytes and are searched for names similar to a wrong one
-        return answer(await to_thread.run_sync(_one, catalog, chosen, tool.name, arguments))
+        return answer(await to_thread.run_sync(_one, catalog, profile, tool.name, arguments))
 
 
 class DescribeSeveral:
@@ -61,8 +61,8 @@ class DescribeSeveral:
     ) -> ToolResult:
         """Raises InvalidParams where none of the tools exists."""
         catalog, language = self._lists.search_basis(arguments, context)
-        chosen = self._lists.profile(context)
-        ceiling = ListingBudget(self._tokens, self._lists.shaper, chosen, tool.name)
+        profile = self._lists.profile(context)
+        ceiling = ListingBudget(self._tokens, self._lists.shaper, profile, tool.name)
         completed: Mapping[str, Tool] = {}
         if language is not None:
             tools = [_find_tool(catalog, name) for name in arguments["names"][:NAMES]]
@@ -116,14 +116,14 @@ def near(name: str, catalog: Catalog) -> list[str]:
     return _near(name, [candidate.name for candidate in catalog.tools if candidate.name != name])
 
 
-def _one(catalog: Catalog, chosen: SelectedProfile, called: str, arguments: Json) -> Json:
+def _one(catalog: Catalog, profile: SelectedProfile, called: str, arguments: Json) -> Json:
     name, path = arguments["name"], arguments.get("path", "")
     tool = _find_tool(catalog, name)
     if tool is None:
         raise InvalidParams(unknown_tool(name, catalog))
 
     def readable(schema: Any) -> Any:
-        return _readable(schema, chosen, called)
+        return _readable(schema, profile, called)
 
     return _part(tool, path, readable) if path else _whole(tool, readable)
 
@@ -175,7 +175,7 @@ def _whole_descriptions(
     """Descriptions of the tools, in `room` characters, and notes on omissions."""
 
     def readable(schema: Any) -> Any:
-        return _readable(schema, ceiling.chosen, ceiling.describer)
+        return _readable(schema, ceiling.profile, ceiling.describer)
 
     descriptions = [_whole(tool, readable) for tool in tools]
     if sum(map(length, descriptions)) <= room:
@@ -209,7 +209,7 @@ def _parts(
         if room < SMALLEST:
             return descriptions, remaining
         share = max(room // (len(tools) - place), SMALLEST) - len(tool.name) - len(path) - AROUND
-        fold = Fold(share, "A longer path tells the rest.", ceiling.chosen.profile.references)
+        fold = Fold(share, "A longer path tells the rest.", ceiling.profile.profile.references)
         try:
             if language is None:
                 entry = _part(tool, path, partial(_fold_schema, fold))
@@ -265,12 +265,12 @@ def _part(tool: Tool, path: str, readable: Callable[[Any], Any], key: str = "sch
     return {"name": tool.name, "path": path, key: readable(inner)}
 
 
-def _readable(schema: Any, chosen: SelectedProfile, called: str) -> Any:
+def _readable(schema: Any, profile: SelectedProfile, name: str) -> Any:
     """Inline references for models that must not see one: Gemini reads a `$ref` in a function
     result as the name of an attached part, and refuses (hermes-agent #100441)."""
-    if chosen.profile.references or not isinstance(schema, dict):
+    if profile.profile.references or not isinstance(schema, dict):
         return schema
-    return Fold(INLINE, f"Call {called} with its path for all.", references=False)(schema).schema
+    return Fold(INLINE, f"Call {name} with its path for all.", references=False)(schema).schema
 
 
 def _near(name: str, names: list[str]) -> list[str]:

@@ -208,10 +208,8 @@ class Lists:
         """The client's display profile: from the request's address, else by the client name that
         its session or the request announces."""
         profiles = self.catalogs.shaper.profiles
-        chosen_profile = context.options.profile and profiles.chosen_profile(
-            context.options.profile
-        )
-        return chosen_profile or profiles.of(_client(context, request))
+        profile = context.options.profile and profiles.profile(context.options.profile)
+        return profile or profiles.of(_client(context, request))
 
     async def tools(self, context: Context, request: Request, mean: Mean | None = None) -> Raw:
         """The result of tools/list: all tools, those matching `query` and `intent` (if none
@@ -219,50 +217,50 @@ class Lists:
         Raises as `page` does."""
         params = read(request.params, ToolListParams)
         after = cursors.unseal(params.cursor, _MEMBER["tool"])
-        catalog, chosen = self.visible(context), self.profile(context, request)
+        catalog, profile = self.visible(context), self.profile(context, request)
         revision, limit = context.revision, self._page_size
         if params.texts:
-            await self._prepare(catalog, chosen)
-            many = catalog.lists.tools(chosen)
+            await self._prepare(catalog, profile)
+            many = catalog.lists.tools(profile)
             page = await to_thread.run_sync(many.matching, params.texts, revision, after, limit)
             nothing = after is None and bytes(page.entries) == b"[]"
             if nothing and params.intent and mean is not None:
                 names = await mean(context, catalog, params)
                 page = await to_thread.run_sync(many.these, names, revision)
         elif (self._has_code or context.toolset) and self.lists_programs_alone(context, catalog):
-            page = catalog.lists.short_for_programs(_code_tools(catalog), chosen).page(
+            page = catalog.lists.short_for_programs(_code_tools(catalog), profile).page(
                 revision, after, limit
             )
-        elif await self.is_short(context, catalog, chosen):
-            page = (await self._few(context, catalog, chosen)).page(revision, after, limit)
+        elif await self.is_short(context, catalog, profile):
+            page = (await self._few(context, catalog, profile)).page(revision, after, limit)
         else:
-            await self._prepare(catalog, chosen)
-            page = catalog.lists.page(revision, after, limit, chosen)
+            await self._prepare(catalog, profile)
+            page = catalog.lists.page(revision, after, limit, profile)
         return self._result(context, "tool", page)
 
-    async def is_short(self, context: Context, catalog: Catalog, chosen: SelectedProfile) -> bool:
+    async def is_short(self, context: Context, catalog: Catalog, profile: SelectedProfile) -> bool:
         """Whether a list has only the discovery tools."""
         toolset = self.toolset(context) if context.toolset else None
         mode = context.options.mode or (toolset and toolset.mode) or self._modes.usual
         if mode == "auto":
-            await self._prepare(catalog, chosen)
-            return self._is_long(catalog, chosen)
+            await self._prepare(catalog, profile)
+            return self._is_long(catalog, profile)
         return mode == "search"
 
     def fitting(
-        self, skills: Iterable[str], catalog: Catalog, chosen: SelectedProfile
+        self, skills: Iterable[str], catalog: Catalog, profile: SelectedProfile
     ) -> tuple[list[str], list[Tool]]:
         """The `skills`, in the given order, whose tools fit into a short list; and these tools,
         sorted by name."""
 
         def cost(tool: Tool) -> int:
-            shaped = self.shaper.shape(tool, chosen, 0, DESCRIBES)
+            shaped = self.shaper.shape(tool, profile, 0, DESCRIBES)
             listed = shaped.left_out is None
             return tokens(encode_tool(shaped.tool, V2026_07_28)) if listed else 0
 
         return fitting(skills, catalog, cost, self._modes.list_tokens)
 
-    async def _few(self, context: Context, catalog: Catalog, chosen: SelectedProfile) -> ShortList:
+    async def _few(self, context: Context, catalog: Catalog, profile: SelectedProfile) -> ShortList:
         """The built-in tools, those that run programs, and those of the skills that the session
         uses."""
         gateway_tools = (
@@ -273,20 +271,20 @@ class Lists:
         more: list[Tool] = []
         if context.session is not None and context.session.skills:
             names = sorted(context.session.skills)
-            _, more = await to_thread.run_sync(self.fitting, names, catalog, chosen)
+            _, more = await to_thread.run_sync(self.fitting, names, catalog, profile)
         more += [tool for tool in _code_tools(catalog) if tool not in more]
         if not more:
-            return catalog.lists.short(gateway_tools, chosen=chosen)
-        return await to_thread.run_sync(catalog.lists.short, gateway_tools, more, chosen)
+            return catalog.lists.short(gateway_tools, profile=profile)
+        return await to_thread.run_sync(catalog.lists.short, gateway_tools, more, profile)
 
-    def _is_long(self, catalog: Catalog, chosen: SelectedProfile) -> bool:
-        return catalog.lists.tools(chosen).tokens > self._modes.list_tokens
+    def _is_long(self, catalog: Catalog, profile: SelectedProfile) -> bool:
+        return catalog.lists.tools(profile).tokens > self._modes.list_tokens
 
-    async def _prepare(self, catalog: Catalog, chosen: SelectedProfile) -> None:
+    async def _prepare(self, catalog: Catalog, profile: SelectedProfile) -> None:
         """Warm the cache of a tool list: the first encoding takes time linear in its tools."""
-        if not catalog.lists.is_cached(chosen):
+        if not catalog.lists.is_cached(profile):
             async with self._preparing:
-                await to_thread.run_sync(catalog.lists.prepare, [chosen])
+                await to_thread.run_sync(catalog.lists.prepare, [profile])
 
     def ttl_ms(self, context: Context) -> int:
         """Time to live of a list in milliseconds: 0 while it may be stale already."""

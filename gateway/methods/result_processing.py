@@ -208,10 +208,10 @@ class AnswerProcessing:
         self._checkers: Memo[str, Checker | None] = Memo(CHECKERS_LIMIT)  # by digest
 
     def split_arguments(
-        self, tool: Tool, arguments: Json, called: str = ""
+        self, tool: Tool, arguments: Json, name: str = ""
     ) -> tuple[ReservedArguments, Json]:
         """Split `arguments` into the reserved ones and the others. Raises InvalidParams."""
-        nothing = ReservedArguments(called=called) if called else NOTHING_ASKED
+        nothing = ReservedArguments(called=name) if name else NOTHING_ASKED
         if FIELDS not in arguments and CONTINUE not in arguments:
             return nothing, arguments
         if not tool.binding.facts.keeps_answers:
@@ -225,7 +225,7 @@ class AnswerProcessing:
         handle = arguments[CONTINUE] if CONTINUE in reserved else None
         if handle is not None and not isinstance(handle, str):
             raise InvalidParams("_continue: expected the handle that a cut answer came with")
-        return ReservedArguments(fields, handle, called), passed
+        return ReservedArguments(fields, handle, name), passed
 
     async def process(
         self,

@@ -172,7 +172,7 @@ class SearchTools:
     ) -> ToolResult:
         lists = self._lists
         (catalog, language), scopes = lists.search_basis(arguments, context), lists.scopes(context)
-        shaper, chosen = lists.shaper, lists.profile(context)
+        shaper, profile = lists.shaper, lists.profile(context)
         limit = min(arguments.get("limit", self._limits.usual), self._limits.most)
         query = await self._query(arguments, limit, catalog, scopes=scopes, context=context)
         try:
@@ -184,14 +184,14 @@ class SearchTools:
             scored = list(zip(tools, (score for _, score in scored), strict=True))
         entries = [
             ListedTool(
-                replace(tool, name=catalog.display_name(tool, chosen)), {"score": round(score, 3)}
+                replace(tool, name=catalog.display_name(tool, profile)), {"score": round(score, 3)}
             )
             for tool, score in scored
         ]
         schemas = arguments.get("detail") != "names"
         fit: Fit
         if language is None:
-            ceiling = ListingBudget(self._limits.tokens, shaper, chosen, DESCRIBES)
+            ceiling = ListingBudget(self._limits.tokens, shaper, profile, DESCRIBES)
             fit = partial(ceiling.fit, entries, schemas=schemas)
         else:
             stub_tokens = self._limits.stub_tokens

@@ -87,11 +87,11 @@ class AuditTrail:
         settings: Audit,
         writer: AuditWriter,
         refusal: Refusal = _unknown,
-        named: FindTool = _unknown,
+        find_tool: FindTool = _unknown,
     ) -> None:
         self._settings = settings
         self._refusal = refusal
-        self._named = named
+        self._named = find_tool
         self._writer = writer
         self._masks: Memo[str, Masks | None] = Memo(TOOLS)  # by tool digest
         self._refused = (0, 0)  # second, and how many in it

@@ -148,13 +148,13 @@ class Breaker(Collector):
     def __init__(
         self,
         settings: Settings,
-        refused: Callable[[str], None] = lambda _limit: None,
+        on_refusal: Callable[[str], None] = lambda _limit: None,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = _random,
     ) -> None:
-        """`refused` is called with "breaker" for each rejected call; `clock` is in seconds."""
+        """`on_refusal` is called with "breaker" for each rejected call; `clock` is in seconds."""
         self._settings = settings
-        self._refused = refused
+        self._refused = on_refusal
         self._clock = clock
         self._jitter = jitter
         self._circuits: dict[str, Circuit] = {}  # by `Source.place`

@@ -104,13 +104,13 @@ class RateLimits:
         self,
         limits: LimitsSettings,
         rates: Rates,
-        refused: Callable[[str], None] = lambda _limit: None,
+        on_refusal: Callable[[str], None] = lambda _limit: None,
         running: _Running | None = None,
     ) -> None:
-        """`refused` is called with the limit's name."""
+        """`on_refusal` is called with the limit's name."""
         self._limits = limits
         self._rates = rates
-        self._refused = refused
+        self._refused = on_refusal
         self._of_principal = _given_rates(
             ("principal_calls", limits.principal_calls, limits.per_s),
             ("principal_daily", limits.principal_daily, DAY_S),

@@ -98,7 +98,7 @@ class JobRunner:
     find: Find  # finds the operations
     settings: JobsSettings
     _: KW_ONLY
-    heard: OnJobAct  # is called with every start and end
+    on_act: OnJobAct  # is called with every start and end
     caller: CallerOf
     judge: Judge
 
@@ -122,7 +122,7 @@ class JobRunner:
             self.find,
             watched=watched,
             settings=self.settings,
-            heard=self.heard,
+            on_act=self.on_act,
             caller=self.caller,
             judge=self.judge,
         )
@@ -158,7 +158,7 @@ class _Run:
         *,
         watched: _Watched,
         settings: JobsSettings,
-        heard: OnJobAct,
+        on_act: OnJobAct,
         caller: CallerOf,
         judge: Judge,
     ) -> None:
@@ -168,7 +168,7 @@ class _Run:
         self._find = find
         self._watched = watched
         self._settings = settings
-        self._heard = heard
+        self._on_act = on_act
         self._principal = Principal("", claim.host_id)
         self._names: tuple[str, ...] = ()
         self._status = 0
@@ -255,7 +255,7 @@ class _Run:
 
     def _tell(self, event: JobEvent, status: int = 0) -> None:
         claim = self._claim
-        self._heard(
+        self._on_act(
             JobAct(
                 self._principal,
                 claim.operation,

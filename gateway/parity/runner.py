@@ -179,16 +179,16 @@ def _targets(runs: Iterable[VectorRun]) -> list[Target]:
     return sorted(target for target in targets if isinstance(target, str))
 
 
-def _calls(run: VectorRun, needed: str) -> bool:
+def _calls(run: VectorRun, scope: str) -> bool:
     """Whether a request of `run` names the host of an action, however the request is encoded."""
-    host = needed.partition("/")[0]
+    host = scope.partition("/")[0]
     return any(host.encode() in msgspec.json.encode(step.given) for step in run.steps)
 
 
-def _call(needed: str, target: Target, tokens: Mapping[str, str]) -> VectorRequest:
-    body: dict[str, Any] = {**(split(needed) or {}), "data": {}}
+def _call(scope: str, target: Target, tokens: Mapping[str, str]) -> VectorRequest:
+    body: dict[str, Any] = {**(split(scope) or {}), "data": {}}
     if target == "rpc":
-        body = {"jsonrpc": "2.0", "method": needed, "params": {}, "id": 1}
+        body = {"jsonrpc": "2.0", "method": scope, "params": {}, "id": 1}
     return VectorRequest(target, body=body, token=TOKEN if TOKEN in tokens else None)
 
 

@@ -108,10 +108,10 @@ class ApprovalGate:
         hold.waits_s, hold.limit = self._policy.approval_s, self._policy.approvals
         raise ApprovalRequired(f"{request.tool} needs an approval for these arguments", "", "")
 
-    async def give_back(self, approvals: Approvals, used: Use) -> None:
+    async def give_back(self, approvals: Approvals, use: Use) -> None:
         """Restore the approval of a call that did not complete. Raises Unavailable."""
         async with _translated_errors():
-            await approvals.give_back(used)
+            await approvals.give_back(use)
 
 
 def _approval_fault(call: ToolCall, id_: str, until: datetime) -> ApprovalRequired:

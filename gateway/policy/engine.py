@@ -328,7 +328,7 @@ class Engine:
     def __init__(
         self,
         policy: Policy,
-        stored: Mapping[str, Rule],
+        stored_rules: Mapping[str, Rule],
         callers: Mapping[str, CallersRule] = NO_CALLERS,
     ) -> None:
         """An engine for `policy` and stored rules: rules of the settings override stored ones of
@@ -338,7 +338,7 @@ class Engine:
         own = {name: CompiledRule(name, rule, steps) for name, rule in policy.rules.items()}
         rest = {
             name: CompiledRule(name, rule, steps, stored=True)
-            for name, rule in stored.items()
+            for name, rule in stored_rules.items()
             if name not in own
         }
         self.rules: tuple[CompiledRule, ...] = tuple(

@@ -57,8 +57,8 @@ async def connection_of(opened: GetDatabase) -> AsyncIterator[AsyncConnection]:
 class PostgresSessions:
     shared = True
 
-    def __init__(self, opened: GetDatabase) -> None:
-        self._opened = opened
+    def __init__(self, database: GetDatabase) -> None:
+        self._opened = database
 
     async def put(self, record: SessionRecord, ttl_s: float) -> None:
         async with connection_of(self._opened) as connection:
@@ -197,16 +197,16 @@ class PostgresSessions:
         return secret
 
 
-async def read_installation(opened: GetDatabase) -> str:
+async def read_installation(database: GetDatabase) -> str:
     """Id of the installation, the same for all gateways of a database, derived from its secret.
     Raises Unavailable."""
-    secret = await PostgresSessions(opened).secret()
+    secret = await PostgresSessions(database).secret()
     return blake2b(secret, digest_size=16, person=PURPOSE).hexdigest()
 
 
 class PostgresCounter:
-    def __init__(self, opened: GetDatabase, timeout_s: float) -> None:
-        self._opened = opened
+    def __init__(self, database: GetDatabase, timeout_s: float) -> None:
+        self._opened = database
         self._timeout_s = timeout_s
 
     async def hit(self, key: str, limit: int, window_s: float, count: int = 1) -> Verdict:
@@ -279,7 +279,7 @@ class PostgresLog:
 
     def __init__(
         self,
-        opened: GetDatabase,
+        database: GetDatabase,
         max_events: int,
         keep_s: float,
         *,
@@ -292,7 +292,7 @@ class PostgresLog:
         begin with `prefix`, but not with `not_prefix`."""
         self._prefix = prefix
         self._not_prefix = not_prefix
-        self._opened = opened
+        self._opened = database
         self._max_events = max_events
         self._limits_by_stream = limits_by_stream
         self._retention_s = keep_s

@@ -77,15 +77,15 @@ class Stores:
         return await self.sessions.secret()
 
 
-def make_stores(settings: StateSettings, retention: Retention, opened: GetDatabase) -> Stores:
-    """`opened` returns the registry's database, None until it has answered for the first time.
+def make_stores(settings: StateSettings, retention: Retention, database: GetDatabase) -> Stores:
+    """`database` returns the registry's database, None until it has answered for the first time.
 
     Raises ToolgateError for a Redis URL that cannot be parsed; does not connect yet.
     """
     if settings.backend == "redis":
-        return _in_redis(settings, retention, opened)
+        return _in_redis(settings, retention, database)
     if settings.backend == "postgres":
-        return _in_postgres(settings, retention, opened)
+        return _in_postgres(settings, retention, database)
     log = MemoryLog(
         retention.events, retention.seconds, settings.memory_bytes, limits_by_stream=OWN_LIMITS
     )
@@ -102,12 +102,12 @@ def make_stores(settings: StateSettings, retention: Retention, opened: GetDataba
     )
 
 
-def _in_redis(settings: StateSettings, retention: Retention, opened: GetDatabase) -> Stores:
+def _in_redis(settings: StateSettings, retention: Retention, database: GetDatabase) -> Stores:
     # The client takes 0.2 s to import, and 10 MB with what it imports.
     from gateway.state.redis import KeyPrefix, RedisCounter, RedisLog, RedisSessions, connect
 
     redis = connect(settings.redis_url, settings.timeout_s, settings.connections)
-    prefix = KeyPrefix(redis, settings.redis_prefix, partial(read_installation, opened))
+    prefix = KeyPrefix(redis, settings.redis_prefix, partial(read_installation, database))
     log = RedisLog(redis, retention.events, retention.seconds, OWN_LIMITS, prefix=prefix)
     sessions = RedisSessions(redis, prefix)
     return Stores(
@@ -123,16 +123,16 @@ def _in_redis(settings: StateSettings, retention: Retention, opened: GetDatabase
     )
 
 
-def _in_postgres(settings: StateSettings, retention: Retention, opened: GetDatabase) -> Stores:
+def _in_postgres(settings: StateSettings, retention: Retention, database: GetDatabase) -> Stores:
     log = PostgresLog(
-        opened,
+        database,
         retention.events,
         retention.seconds,
         limits_by_stream=OWN_LIMITS,
         not_prefix=stored_answers.PREFIX,
     )
-    answers = PostgresLog(opened, ALL_EVENTS, retention.answers_s, prefix=stored_answers.PREFIX)
-    sessions, counter = PostgresSessions(opened), PostgresCounter(opened, settings.timeout_s)
+    answers = PostgresLog(database, ALL_EVENTS, retention.answers_s, prefix=stored_answers.PREFIX)
+    sessions, counter = PostgresSessions(database), PostgresCounter(database, settings.timeout_s)
     purges = (log.purge, answers.purge, sessions.purge, counter.purge)
     return Stores(
         log,

@@ -154,9 +154,9 @@ class Catalog:
         renamed to it."""
         return self._own_by_name.get(tool.name) is tool and self._lookup.is_free(tool.name)
 
-    def display_name(self, tool: Tool, chosen: SelectedProfile) -> str:
+    def display_name(self, tool: Tool, profile: SelectedProfile) -> str:
         """The tool's name in a profile."""
-        return self._names.of(tool.name, chosen)
+        return self._names.of(tool.name, profile)
 
     def identifier(self, tool: Tool) -> str | None:
         """The tool's identifier in programs, whatever it is shown as; None for one that is not in

@@ -203,7 +203,7 @@ class Catalogs:
             tool_lists = before.lists.tool_lists if before else ()
             profiles = [
                 self.shaper.profiles.default,
-                *(tool_list.chosen for tool_list in tool_lists),
+                *(tool_list.profile for tool_list in tool_lists),
             ]
             await to_thread.run_sync(after.lists.prepare, profiles)
             self._current[tenant] = after

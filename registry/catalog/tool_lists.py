@@ -217,18 +217,18 @@ class ToolList:
         tools: Sequence[Tool],
         shaper: ToolShaper,
         *,
-        chosen: SelectedProfile,
+        profile: SelectedProfile,
         names: ProfileNames,
         task_support: TaskSupportOf,
         own: Sequence[Tool] = (),
     ) -> None:
         """`tools` are ordered by name; `own`: tools of the gateway that are listed with them."""
         self._own = own
-        self.chosen = chosen
+        self.profile = profile
         self._tools = tools
         self._shaper = shaper
         self._task_support = task_support
-        self.names = names.replacements(chosen)
+        self.names = names.replacements(profile)
         self.level, shaped, self.costs = self._fitting()
         self.tokens = sum(self.costs.values())
         self.left_out = {
@@ -277,7 +277,8 @@ class ToolList:
         most = budgets.catalog_tokens if budgets else 0
         for level in range(LEVELS if most else 1):
             shaped = [
-                self._shaper.shape(tool, self.chosen, level, DESCRIBER.name) for tool in self._tools
+                self._shaper.shape(tool, self.profile, level, DESCRIBER.name)
+                for tool in self._tools
             ]
             costs = {
                 entry.tool.name: tokens(self._entry(entry.tool, V2026_07_28))
@@ -288,18 +289,18 @@ class ToolList:
                 break
         return level, shaped, costs
 
-    def _with_own(self, listed: list[Tool]) -> list[Tool]:
-        """`listed` with the gateway's own tools: describe_tool, where the settings want it."""
+    def _with_own(self, tools: list[Tool]) -> list[Tool]:
+        """`tools` with the gateway's own tools: describe_tool, where the settings want it."""
         budgets, gateway_tools = self._shaper.budgets, [*self._own]
         describes = "never" if budgets is None else budgets.describe
         if describes == "always" or (describes == "auto" and self.shortened):
             gateway_tools.append(DESCRIBER)
         if not gateway_tools:
-            return listed
+            return tools
         shaped = (
-            self._shaper.shape(tool, self.chosen, 0, DESCRIBER.name).tool for tool in gateway_tools
+            self._shaper.shape(tool, self.profile, 0, DESCRIBER.name).tool for tool in gateway_tools
         )
-        return sorted([*listed, *shaped], key=lambda tool: tool.name)
+        return sorted([*tools, *shaped], key=lambda tool: tool.name)
 
     def _encode_all(self, revision: Revision) -> list[bytes]:
         return [self._entry(tool, revision) for tool in self._listed]
@@ -311,7 +312,7 @@ class ToolList:
 
     def _report(self) -> None:
         """Log what deviates from the settings."""
-        budgets, facts = self._shaper.budgets, {"profile": self.chosen.name}
+        budgets, facts = self._shaper.budgets, {"profile": self.profile.name}
         if self.level and budgets:
             within = self.tokens <= budgets.catalog_tokens
             event = "catalog_shortened" if within else "catalog_over_budget"
@@ -339,12 +340,12 @@ class ShortList:
         called: Mapping[str, str],
         shaper: ToolShaper,
         *,
-        chosen: SelectedProfile,
+        profile: SelectedProfile,
         task_support: TaskSupportOf,
     ) -> None:
         """`called` are the profile's names of tools that are not the gateway's own."""
         describer = next((tool.name for tool in tools if tool.name == DESCRIBES), DESCRIBER.name)
-        each = (shaper.shape(tool, chosen, 0, describer) for tool in tools)
+        each = (shaper.shape(tool, profile, 0, describer) for tool in tools)
         listed = [entry.tool for entry in each if entry.left_out is None]
         self._listed = sorted(listed, key=lambda tool: tool.name)
         self._called = called
@@ -425,72 +426,77 @@ class CatalogLists:
         revision: Revision,
         after: str | None,
         limit: int,
-        chosen: SelectedProfile | None = None,
+        profile: SelectedProfile | None = None,
     ) -> Page:
         """At most `limit` tools whose names follow `after`, encoded as `revision` shows them."""
-        return self.tools(chosen).page(revision, after, limit)
+        return self.tools(profile).page(revision, after, limit)
 
-    def tools(self, chosen: SelectedProfile | None = None) -> ToolList:
+    def tools(self, profile: SelectedProfile | None = None) -> ToolList:
         """The tools as a profile shows them; None: the profile of the settings."""
-        chosen = chosen or self._shaper.profiles.default
-        tool_list = self._tool_lists.get(chosen.name)
+        profile = profile or self._shaper.profiles.default
+        tool_list = self._tool_lists.get(profile.name)
         if tool_list is None:
             tool_list = ToolList(
                 self._tools,
                 self._shaper,
-                chosen=chosen,
+                profile=profile,
                 names=self._names,
                 task_support=self._task_support,
                 own=(ACCOUNTS,) if self._has_accounts and self._searchable else (),
             )
-            self._tool_lists.put(chosen.name, tool_list)
+            self._tool_lists.put(profile.name, tool_list)
         return tool_list
 
     def short(
-        self, does: Sequence[Does], more: Sequence[Tool] = (), chosen: SelectedProfile | None = None
+        self,
+        does: Sequence[Does],
+        more: Sequence[Tool] = (),
+        profile: SelectedProfile | None = None,
     ) -> ShortList:
         """The list of the gateway's own tools for `does`, and of `more`, which are in this
         catalog."""
-        chosen = chosen or self._shaper.profiles.default
-        key = (chosen.name, *does, *(tool.id for tool in more))
+        profile = profile or self._shaper.profiles.default
+        key = (profile.name, *does, *(tool.id for tool in more))
         short_list = self._short_lists.get(key)
         if short_list is None:
             gateway_tools = [self.own[task] for task in does if task in self.own]
             short_list = self._short_lists.put(
-                key, self._short_list([*gateway_tools, *more], chosen)
+                key, self._short_list([*gateway_tools, *more], profile)
             )
         return short_list
 
-    def short_for_programs(self, programs: Sequence[Tool], chosen: SelectedProfile) -> ShortList:
+    def short_for_programs(self, programs: Sequence[Tool], profile: SelectedProfile) -> ShortList:
         """The list of `programs`, the tools that run them, and of the gateway's own for finding
         what they call."""
-        key = (chosen.name, "", *(tool.id for tool in programs))
+        key = (profile.name, "", *(tool.id for tool in programs))
         short_list = self._short_lists.get(key)
         if short_list is None:
             short_list = self._short_lists.put(
-                key, self._short_list([*self._own_for_programs.values(), *programs], chosen)
+                key, self._short_list([*self._own_for_programs.values(), *programs], profile)
             )
         return short_list
 
-    def _short_list(self, tools: Sequence[Tool], chosen: SelectedProfile) -> ShortList:
+    def _short_list(self, tools: Sequence[Tool], profile: SelectedProfile) -> ShortList:
         names = {
-            tool.name: self._names.of(tool.name, chosen) for tool in tools if tool.source != SOURCE
+            tool.name: self._names.of(tool.name, profile) for tool in tools if tool.source != SOURCE
         }
-        return ShortList(tools, names, self._shaper, chosen=chosen, task_support=self._task_support)
+        return ShortList(
+            tools, names, self._shaper, profile=profile, task_support=self._task_support
+        )
 
     @property
     def tool_lists(self) -> list[ToolList]:
         """The lists of tools that are cached."""
         return self._tool_lists.values()
 
-    def is_cached(self, chosen: SelectedProfile) -> bool:
+    def is_cached(self, profile: SelectedProfile) -> bool:
         """Whether the list of a profile is cached."""
-        return self._tool_lists.get(chosen.name) is not None or not self._tools
+        return self._tool_lists.get(profile.name) is not None or not self._tools
 
     def prepare(self, profiles: Iterable[SelectedProfile]) -> None:
         """Build lists ahead; in a thread, as it takes time proportional to the tools."""
-        for chosen in profiles:
-            self.tools(chosen)
+        for profile in profiles:
+            self.tools(profile)
 
     def item_page(
         self,

@@ -24,24 +24,24 @@ class ProfileNames:
         self._profiles = profiles
         self._replacements: dict[str, Mapping[str, str]] = {}
 
-    def replacements(self, chosen: SelectedProfile) -> Mapping[str, str]:
+    def replacements(self, profile: SelectedProfile) -> Mapping[str, str]:
         """Names that a profile changes, by their original names."""
-        names = self._replacements.get(chosen.name)
+        names = self._replacements.get(profile.name)
         if names is None:
-            names = self._replacements[chosen.name] = self._change(chosen)
+            names = self._replacements[profile.name] = self._change(profile)
         return names
 
-    def of(self, name: str, chosen: SelectedProfile) -> str:
+    def of(self, name: str, profile: SelectedProfile) -> str:
         """The name of a tool in a profile, by its original name."""
-        return self.replacements(chosen).get(name, name)
+        return self.replacements(profile).get(name, name)
 
     @cached_property
     def originals(self) -> Mapping[str, str]:
         """Original names, by the names that replace them in any profile."""
         return {
             name: original
-            for chosen in (self._profiles.default, *self._profiles)
-            for original, name in self.replacements(chosen).items()
+            for profile in (self._profiles.default, *self._profiles)
+            for original, name in self.replacements(profile).items()
         }
 
     @cached_property
@@ -49,16 +49,16 @@ class ProfileNames:
         """Identifiers of the tools in programs, by their original names."""
         return {name: identifier for identifier, name in identifier_names(self._names).items()}
 
-    def _change(self, chosen: SelectedProfile) -> dict[str, str]:
-        pairs = self._pairs if chosen.profile.names_fold else frozenset()
+    def _change(self, profile: SelectedProfile) -> dict[str, str]:
+        pairs = self._pairs if profile.profile.names_fold else frozenset()
         names: dict[str, str] = {}
         assigned_names: set[str] = set()
         for name in self._names:
-            if accepts(chosen, name) and name not in pairs:
+            if accepts(profile, name) and name not in pairs:
                 continue
             names[name] = next(
                 candidate
-                for candidate in _candidates(name, chosen)
+                for candidate in _candidates(name, profile)
                 if candidate.casefold() not in assigned_names and self._is_free(candidate, name)
             )
             assigned_names.add(names[name].casefold())
@@ -85,17 +85,17 @@ class ProfileNames:
         return frozenset(name for name in self._names if self._counts[name.casefold()] > 1)
 
 
-def accepts(chosen: SelectedProfile, name: str) -> bool:
+def accepts(profile: SelectedProfile, name: str) -> bool:
     """Whether a profile has room for a name as it is."""
-    return len(name) <= chosen.name_limit and (
-        not chosen.profile.name_letter or begins_plainly(name)
+    return len(name) <= profile.name_limit and (
+        not profile.profile.name_letter or begins_plainly(name)
     )
 
 
-def _candidates(name: str, chosen: SelectedProfile) -> Iterator[str]:
+def _candidates(name: str, profile: SelectedProfile) -> Iterator[str]:
     """Names that a profile may give a tool, best first; never exhausted."""
-    limit = chosen.name_limit
-    plain = name if not chosen.profile.name_letter or begins_plainly(name) else f"_{name}"
+    limit = profile.name_limit
+    plain = name if not profile.profile.name_letter or begins_plainly(name) else f"_{name}"
     if len(plain) <= limit:
         yield plain
     for digits in range(HASH_DIGITS, limit - 1):

@@ -166,7 +166,7 @@ class Profiles:
             **custom,
             **{name: profile for name, profile in BUILT_IN.items() if name not in custom},
         }
-        self._chosen = {
+        self._profiles = {
             name: SelectedProfile(
                 name,
                 profile,
@@ -176,18 +176,18 @@ class Profiles:
             for name, profile in every.items()
         }
         self._clients = [
-            (Globs(chosen.profile.clients), chosen) for chosen in self._chosen.values()
+            (Globs(selected.profile.clients), selected) for selected in self._profiles.values()
         ]
         default = settings.default if settings else PLAIN
         self._auto = default == AUTO
-        self.default = self._chosen.get(default, PLAIN_PROFILE)
+        self.default = self._profiles.get(default, PLAIN_PROFILE)
         self._of_client = lru_cache(CACHED_CLIENTS)(self._matching)
 
     def __iter__(self) -> Iterator[SelectedProfile]:
-        return iter(self._chosen.values())
+        return iter(self._profiles.values())
 
-    def chosen_profile(self, name: str) -> SelectedProfile | None:
-        return self._chosen.get(name)
+    def profile(self, name: str) -> SelectedProfile | None:
+        return self._profiles.get(name)
 
     def of(self, client: object) -> SelectedProfile:
         """The profile of a client by the name that it reports; the default without one."""
@@ -196,5 +196,5 @@ class Profiles:
         return self._of_client(client[:CLIENT_LENGTH])
 
     def _matching(self, client: str) -> SelectedProfile:
-        matches = (chosen for clients, chosen in self._clients if clients.match(client))
+        matches = (profile for clients, profile in self._clients if clients.match(client))
         return next(matches, self.default)

@@ -169,24 +169,26 @@ class ToolShaper:
         stubs = settings.code.enabled
         return cls(settings.budgets, Profiles(settings.profiles), fields, most, stubs=stubs)
 
-    def shape(self, tool: Tool, chosen: SelectedProfile, level: int, describer: str) -> ShapedTool:
+    def shape(self, tool: Tool, profile: SelectedProfile, level: int, describer: str) -> ShapedTool:
         """The tool in a list of this level (see `budgets.room`), under its own name. `describer` is
         the name of describe_tool there."""
-        if self.budgets is None and chosen == PLAIN_PROFILE:
+        if self.budgets is None and profile == PLAIN_PROFILE:
             return ShapedTool(tool)
         limits = (
-            limits_at(self.budgets, level, self._tokens_limit(chosen)) if self.budgets else None
+            limits_at(self.budgets, level, self._tokens_limit(profile)) if self.budgets else None
         )
         return self._cached_shape(
-            (tool.digest, chosen.name, level, describer), tool, chosen, limits
+            (tool.digest, profile.name, level, describer), tool, profile, limits
         )
 
-    def express(self, tool: Tool, chosen: SelectedProfile, describer: str) -> ShapedTool:
+    def express(self, tool: Tool, profile: SelectedProfile, describer: str) -> ShapedTool:
         """The whole tool as a profile has it, in no budget, for a model that the gateway asks
         itself. `describer` is the name of describe_tool there."""
-        if not rewrites_schemas(chosen.profile) and not chosen.profile.describes:
+        if not rewrites_schemas(profile.profile) and not profile.profile.describes:
             return ShapedTool(tool)
-        return self._cached_shape((tool.digest, chosen.name, WHOLE, describer), tool, chosen, None)
+        return self._cached_shape(
+            (tool.digest, profile.name, WHOLE, describer), tool, profile, None
+        )
 
     def with_tokens(self, tool_tokens: int | None) -> "ToolShaper":
         """A copy for a toolset with its own tokens per tool; None: unchanged."""
@@ -205,12 +207,14 @@ class ToolShaper:
             self._of_toolsets[tool_tokens] = shaper
         return shaper
 
-    def _tokens_limit(self, chosen: SelectedProfile) -> int | None:
+    def _tokens_limit(self, profile: SelectedProfile) -> int | None:
         """Tokens per tool of its toolset and the client's profile; None: the default."""
-        limits = (self._tool_tokens, chosen.tool_tokens)
+        limits = (self._tool_tokens, profile.tool_tokens)
         return min((limit for limit in limits if limit is not None), default=None)
 
-    def within(self, tool: Tool, chosen: SelectedProfile, limit: int, describer: str) -> ShapedTool:
+    def within(
+        self, tool: Tool, profile: SelectedProfile, limit: int, describer: str
+    ) -> ShapedTool:
         """The tool in about `limit` tokens, without its output schema and mirrored headers; for an
         answer."""
         limits = limits_of(limit, self.budgets)
@@ -218,7 +222,7 @@ class ToolShaper:
         if tool.binding.mirrored:
             tool = replace(tool, binding=msgspec.structs.replace(tool.binding, mirrored=()))
         return self._cached_shape(
-            (tool.digest, chosen.name, -limit, describer), tool, chosen, limits
+            (tool.digest, profile.name, -limit, describer), tool, profile, limits
         )
 
     def warn(self, event: str, facts: Mapping[str, Any]) -> None:
@@ -232,24 +236,24 @@ class ToolShaper:
         self,
         key: tuple[str, str, int, str],
         tool: Tool,
-        chosen: SelectedProfile,
+        profile: SelectedProfile,
         limits: TextLimits | None,
     ) -> ShapedTool:
         """The cached shape of a tool, made on first use; the key ends with the name of
         describe_tool."""
         shaped = self._kept.get(key)
         if shaped is None:
-            shaped = self._kept.put(key, self._make_shape(tool, chosen, limits, key[-1]))
+            shaped = self._kept.put(key, self._make_shape(tool, profile, limits, key[-1]))
         if shaped.tool is tool or shaped.tool.name == tool.name:
             return shaped
         return replace(shaped, tool=replace(shaped.tool, name=tool.name))
 
     def _make_shape(
-        self, tool: Tool, chosen: SelectedProfile, limits: TextLimits | None, describer: str
+        self, tool: Tool, profile: SelectedProfile, limits: TextLimits | None, describer: str
     ) -> ShapedTool:
         original = tool
         description = shorten(tool.description, limits.description) if limits else tool.description
-        if not description and chosen.profile.describes:
+        if not description and profile.profile.describes:
             description = tool.title or tool.name
         tool = replace(tool, description=description)
         if limits and self._hides_output(tool, limits):
@@ -257,7 +261,7 @@ class ToolShaper:
         try:
             if self._fields and tool.binding.facts.projects is not None:
                 tool = replace(tool, input_schema=_with_fields(tool.input_schema))
-            schema, shortened = _schema_of(tool, chosen, limits, f"Call {describer} for all.")
+            schema, shortened = _schema_of(tool, profile, limits, f"Call {describer} for all.")
         except NotExpressible as reason:
             return ShapedTool(tool, left_out=str(reason))
         cut = len(description) < len(original.description)
@@ -276,10 +280,10 @@ def _with_fields(raw: Raw) -> Raw:
 
 
 def _schema_of(
-    tool: Tool, chosen: SelectedProfile, limits: TextLimits | None, more: str
+    tool: Tool, selected_profile: SelectedProfile, limits: TextLimits | None, more: str
 ) -> tuple[Raw, bool]:
     """The input schema, and whether it is shortened. Raises NotExpressible."""
-    raw, profile = tool.input_schema, chosen.profile
+    raw, profile = tool.input_schema, selected_profile.profile
     room = max(limits.tool - _texts(tool), limits.tool // 4) if limits else INLINED_CHARACTERS
     refers = not profile.references and has_references(bytes(raw))
     mirrored = bool(tool.binding.mirrored)
@@ -299,7 +303,7 @@ def _schema_of(
         if not folds and schema == schema_value and not rewrites_schemas(profile):
             return raw, False
         written, shortened = _write_schema(
-            schema, chosen, room if folds else None, limits, more=more
+            schema, selected_profile, room if folds else None, limits, more=more
         )
         return written, shortened or schema != schema_value
     except (RecursionError, ValueError) as error:
@@ -310,13 +314,13 @@ def _schema_of(
 
 def _write_schema(
     schema_value: Json,
-    chosen: SelectedProfile,
+    selected_profile: SelectedProfile,
     room: int | None,
     limits: TextLimits | None,
     *,
     more: str,
 ) -> tuple[Raw, bool]:
-    profile, schema, shortened = chosen.profile, schema_value, False
+    profile, schema, shortened = selected_profile.profile, schema_value, False
     if room is not None:
         room -= SLACK if rewrites_schemas(profile) else 0
         texts = limits.text if limits else None
@@ -360,7 +364,7 @@ class FittedTools:
 class ListingBudget:
     tokens: int  # of all tools together
     shaper: ToolShaper
-    chosen: SelectedProfile
+    profile: SelectedProfile
     describer: str  # name of the tool that describes what is left out
 
     def fit(self, tools: Sequence[ListedTool], room: int, schemas: bool) -> FittedTools:
@@ -407,7 +411,7 @@ class ListingBudget:
 
     def _entry(self, listing: ListedTool, limit: int) -> Json | None:
         """The tool in about `limit` tokens; None: the client's profile cannot express it."""
-        shaped = self.shaper.within(listing.tool, self.chosen, limit, self.describer)
+        shaped = self.shaper.within(listing.tool, self.profile, limit, self.describer)
         if shaped.left_out is not None:
             return None
         return {

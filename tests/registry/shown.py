@@ -48,6 +48,6 @@ def list_tools(
     catalog: Catalog, profile: str = "plain", rules: ToolShaper | None = None
 ) -> list[Json]:
     """What a client of the profile sees."""
-    chosen = (rules or shaper()).profiles.chosen_profile(profile)
+    chosen = (rules or shaper()).profiles.profile(profile)
     entries: list[Json] = decode(catalog.lists.page(V2026_07_28, None, 1000, chosen).entries)
     return entries

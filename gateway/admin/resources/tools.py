@@ -335,16 +335,14 @@ class ToolOperations:
         query: ListFilter = request.query
         catalog = self._load_catalogs().of(request.tenant)
         profiles = catalog.shaper.profiles
-        chosen = (
-            profiles.default if query.profile is None else profiles.chosen_profile(query.profile)
-        )
-        if chosen is None:
+        profile = profiles.default if query.profile is None else profiles.profile(query.profile)
+        if profile is None:
             names = [profile.name for profile in profiles]
             hint = did_you_mean(query.profile or "", names) or f"There are {', '.join(names)}."
             missing = not_found("profile", query.profile or "")
             raise replace(missing, detail=f"{missing.detail} {hint}")
         async with self._shaping.turn(request.tenant, request.principal.id):
-            entries = await to_thread.run_sync(catalog.lists.tools, chosen)
+            entries = await to_thread.run_sync(catalog.lists.tools, profile)
         tools = [tool for tool in catalog.tools if query.source in {None, tool.source}]
         listed = [_listed_tool(tool, entries) for tool in tools]
         return self._dependencies.pages.page(query, listed, lambda row: row.tool)
@@ -406,15 +404,15 @@ def _definitions(tool: Tool, catalog: "Catalog") -> tuple[DefinitionView, ...]:
     return tuple(_definition(tool, catalog, profile) for profile in catalog.shaper.profiles)
 
 
-def _definition(tool: Tool, catalog: "Catalog", chosen: SelectedProfile) -> DefinitionView:
+def _definition(tool: Tool, catalog: "Catalog", profile: SelectedProfile) -> DefinitionView:
     from registry.catalog.tool_lists import encode_tool  # with the catalog, as above
 
-    shaped = catalog.shaper.shape(tool, chosen, 0, DESCRIBER.name)
-    name = catalog.display_name(tool, chosen)
+    shaped = catalog.shaper.shape(tool, profile, 0, DESCRIBER.name)
+    name = catalog.display_name(tool, profile)
     out = shaped.left_out is not None
     entry = b"" if out else encode_tool(replace(shaped.tool, name=name), V2026_07_28)
     return DefinitionView(
-        profile=chosen.name,
+        profile=profile.name,
         name=name,
         tokens=None if out else tokens(entry),
         shortened=shaped.shortened,
@@ -430,7 +428,7 @@ def _listed_tool(tool: Tool, entries: "ToolList") -> ListedTool:
         source=tool.source,
         title=tool.title,
         description=tool.description,
-        profile=entries.chosen.name,
+        profile=entries.profile.name,
         tokens=entries.costs.get(tool.name),
         shortened=tool.name in entries.shortened,
         left_out=entries.left_out.get(tool.name),

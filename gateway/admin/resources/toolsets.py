@@ -347,25 +347,25 @@ def _check_size(definition: ToolsetDefinition) -> None:
 def _view(
     name: str,
     definition: ToolsetDefinition,
-    stored: StoredToolset | None,
+    toolset: StoredToolset | None,
     *,
     tools: int,
     is_own: bool,
 ) -> ToolsetView:
-    visible = definition if stored or is_own else Toolset(mode=definition.mode)
+    visible = definition if toolset or is_own else Toolset(mode=definition.mode)
     members: dict[str, Any] = {member: getattr(visible, member) for member in DEFINITION_MEMBERS}
-    if stored is None:
+    if toolset is None:
         return ToolsetView(name=name, origin="settings", tools=tools, **members)
     return ToolsetView(
         name=name,
         origin="stored",
         tools=tools,
         **members,
-        version=stored.version,
-        created=stored.created,
-        created_by=stored.created_by,
-        updated=stored.updated,
-        updated_by=stored.updated_by,
+        version=toolset.version,
+        created=toolset.created,
+        created_by=toolset.created_by,
+        updated=toolset.updated,
+        updated_by=toolset.updated_by,
     )
 
 
@@ -391,7 +391,8 @@ def _count(
             for tool in selected.tools[:limit]
         ),
         tokens=tuple(
-            ListTokens(entries.chosen.name, len(entries.costs), entries.tokens) for entries in lists
+            ListTokens(entries.profile.name, len(entries.costs), entries.tokens)
+            for entries in lists
         ),
         unmatched=tuple(_idle_patterns(catalog, definition)),
     )

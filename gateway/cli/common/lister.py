@@ -55,11 +55,11 @@ def _overhearing() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def open_lister(settings: Settings, stored: Stores = NONE) -> AsyncIterator[RemoteDocuments]:
-    """A lister with the gateway's settings, open until the block ends. `stored`: credentials of the
+async def open_lister(settings: Settings, stores: Stores = NONE) -> AsyncIterator[RemoteDocuments]:
+    """A lister with the gateway's settings, open until the block ends. `stores`: credentials of the
     registry, by source."""
     connections = SourcePools(settings.upstream, settings.sources)
-    connections.store(stored)
+    connections.store(stores)
     client = msgspec.to_builtins(SERVER)
     ways = Transports(connections, settings.upstream, settings.sources, client)
     servers = Servers(ways, _NoAudience(), settings.upstream)

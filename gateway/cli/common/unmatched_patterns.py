@@ -107,14 +107,14 @@ async def rules_not_evaluated(settings: Settings, registry: Registry) -> AsyncIt
             yield Check("rules", "failed", text)
 
 
-def idle(settings: Settings, stored: Mapping[str, Rule], there: Known) -> Iterator[Idle]:
+def idle(settings: Settings, stored_rules: Mapping[str, Rule], there: Known) -> Iterator[Idle]:
     """The unmatched patterns; while there are no tools, the unknown sources of toolsets alone."""
     for name, toolset in settings.toolsets.items():
         yield from _sources(f"toolsets.{name}.sources", toolset.sources, there)
     if not there.tools:
         return
     subjects = there.subjects
-    yield from idle_rules(settings, stored, there)
+    yield from idle_rules(settings, stored_rules, there)
     for name, guardrail in settings.guardrails.rules.items():
         where = f"guardrails.rules.{name}"
         yield from _patterns(f"{where}.tools", guardrail.tools, subjects)
@@ -126,10 +126,12 @@ def idle(settings: Settings, stored: Mapping[str, Rule], there: Known) -> Iterat
         yield from _patterns(f"toolsets.{name}.exclude", toolset.exclude, subjects)
 
 
-def idle_rules(settings: Settings, stored: Mapping[str, Rule], there: Known) -> Iterator[Idle]:
+def idle_rules(
+    settings: Settings, stored_rules: Mapping[str, Rule], there: Known
+) -> Iterator[Idle]:
     """Unmatched rules of the settings, and stored ones."""
     subjects = there.subjects
-    for name, rule in {**stored, **settings.policy.rules}.items() if there.tools else ():
+    for name, rule in {**stored_rules, **settings.policy.rules}.items() if there.tools else ():
         yield from _of_rule(name, rule, settings, subjects, there)
 
 

@@ -283,7 +283,7 @@ def _strategies(settings: Settings) -> dict[str, str | None]:
     }
 
 
-async def _missing_model(wing: str, settings: Settings, stored: Stores) -> AsyncIterator[Check]:
+async def _missing_model(wing: str, settings: Settings, stores: Stores) -> AsyncIterator[Check]:
     """Why requests to the model of a wing would fail, if it asks one and that is not configured."""
     strategy = _strategies(settings).get(wing)
     if strategy is None:
@@ -292,7 +292,7 @@ async def _missing_model(wing: str, settings: Settings, stored: Stores) -> Async
     from gateway.wings.models.configured_models import ConfiguredModels
     from gateway.wings.models.messages import ModelFailed
 
-    async with ConfiguredModels(settings.models, lambda: stored) as models:
+    async with ConfiguredModels(settings.models, lambda: stores) as models:
         try:
             models.of(strategy)
         except ModelFailed as error:

@@ -196,13 +196,13 @@ async def scripts(settings: Scripts) -> list[Check]:
     return checks
 
 
-def credentials(settings: Settings, tools: Sequence[Tool], stored: Stores) -> Iterator[Check]:
+def credentials(settings: Settings, tools: Sequence[Tool], stores: Stores) -> Iterator[Check]:
     """A check of each source that requires credentials."""
     sources: dict[str, list[Binding]] = {}
     for tool in tools:
         sources.setdefault(tool.source, []).append(tool.binding)
     for name, bindings in sources.items():
-        credentials = standing(bindings, settings.sources.get(name), stored.get(name, NO_ENTRIES))
+        credentials = standing(bindings, settings.sources.get(name), stores.get(name, NO_ENTRIES))
         if credentials.is_wrong:
             yield Check("credentials", "warning", f"{name}: {hint(name, credentials)}")
         elif credentials.guarded:

@@ -308,10 +308,12 @@ def _read(path: Path, catalog: Path | None, limit: int | None) -> RequestSet:
 
 
 async def _corpus(
-    stack: AsyncExitStack, settings: Settings, request_set: RequestSet, heard: Heard
+    stack: AsyncExitStack, settings: Settings, request_set: RequestSet, on_progress: Heard
 ) -> Corpus:
     if request_set.catalog is not None:
-        return await stack.enter_async_context(of_catalog(request_set.catalog, settings, heard))
+        return await stack.enter_async_context(
+            of_catalog(request_set.catalog, settings, on_progress)
+        )
     registry = await stack.enter_async_context(open_registry(settings))
     serving = await stack.enter_async_context(
         open_serving(settings, lambda: registry.database.pool)

@@ -140,10 +140,10 @@ async def act_page(visit: PageRequest) -> Response:
     return _act_page(visit, filled, matches=matches)
 
 
-async def _match_tools(visit: PageRequest, filled: ActForm) -> OperationAnswer | None:
+async def _match_tools(visit: PageRequest, form: ActForm) -> OperationAnswer | None:
     """The tools that the form is about; None where it does not choose tools."""
-    selects, value = filled.operation.selects, filled.reading.value
-    if not selects or filled.reading.errors or not isinstance(value, dict):
+    selects, value = form.operation.selects, form.reading.value
+    if not selects or form.reading.errors or not isinstance(value, dict):
         return None
     return await visit.operations.run("matchTools", body=selection_of(value, selects))
 
@@ -181,42 +181,40 @@ async def _read_form(visit: PageRequest, operation: Operation) -> ActForm:
     )
 
 
-async def _run_act(visit: PageRequest, filled: ActForm) -> Response:
+async def _run_act(visit: PageRequest, form: ActForm) -> Response:
     """Run the operation, if its form is confirmed, and of what the resource is now."""
-    operation, names = filled.operation, filled.names
-    missing = dict.fromkeys(filled.form.missing(filled.reading.value) if filled.is_drawn else ())
-    if operation.optional_body and not filled.reading.value:
+    operation, names = form.operation, form.names
+    missing = dict.fromkeys(form.form.missing(form.reading.value) if form.is_drawn else ())
+    if operation.optional_body and not form.reading.value:
         missing = {}
     errors = {pointer: visit.texts("This is needed.") for pointer in missing}
-    if errors := errors | _confirmation_errors(visit, filled):
-        return _act_page(visit, filled, errors=errors)
-    if visit.posted_value("if_match") != filled.edition and not operation.match:
+    if errors := errors | _confirmation_errors(visit, form):
+        return _act_page(visit, form, errors=errors)
+    if visit.posted_value("if_match") != form.edition and not operation.match:
         answer = OperationAnswer(412, {"detail": visit.texts("It was changed or removed.")})
     else:
-        value = filled.reading.value
-        if filled.is_drawn and "confirm" in _members(operation):
+        value = form.reading.value
+        if form.is_drawn and "confirm" in _members(operation):
             value = {**value, "confirm": visit.posted_value("confirmed").strip()}
         answer = await _run(visit, operation, names, value)
     if answer.ok:
         return await _outcome(visit, operation, names, answer)
     if answer.status == 412:
-        return await _conflict(visit, filled, answer)
-    return _act_page(visit, filled, answer=answer, errors=answer.errors)
+        return await _conflict(visit, form, answer)
+    return _act_page(visit, form, answer=answer, errors=answer.errors)
 
 
-async def _conflict(visit: PageRequest, filled: ActForm, answer: OperationAnswer) -> Response:
+async def _conflict(visit: PageRequest, form: ActForm, answer: OperationAnswer) -> Response:
     """The form of a visitor before whom another has saved: what changed, side by side. Posted once
     more it replaces what the other has saved."""
-    operation, schema = filled.operation, _schema(filled.operation.body)
-    present = await _present(visit, operation, filled.names)
+    operation, schema = form.operation, _schema(form.operation.body)
+    present = await _present(visit, operation, form.names)
     if present is None:  # it was removed
-        return _act_page(visit, replace(filled, present=None, edition=""), answer=answer)
+        return _act_page(visit, replace(form, present=None, edition=""), answer=answer)
     now = _initial(present, schema)
-    latest = replace(
-        filled, present=present, edition=_edition(operation, present, schema), began=now
-    )
-    form_value = filled.began if operation.body is None else filled.reading.value
-    changes = _changed_members(filled.began, now, form_value)
+    latest = replace(form, present=present, edition=_edition(operation, present, schema), began=now)
+    form_value = form.began if operation.body is None else form.reading.value
+    changes = _changed_members(form.began, now, form_value)
     return _act_page(visit, latest, answer=answer, conflict=changes)
 
 
@@ -234,7 +232,7 @@ def _changed_members(*values: Any) -> Sequence[MemberChange]:
 
 def _act_page(
     visit: PageRequest,
-    filled: ActForm,
+    form: ActForm,
     *,
     answer: OperationAnswer | None = None,
     trial: OperationAnswer | None = None,
@@ -242,82 +240,82 @@ def _act_page(
     conflict: Sequence[MemberChange] | None = None,
     errors: Mapping[str, str] = NO_ERRORS,
 ) -> Response:
-    operation, reading, output = filled.operation, filled.reading, answer or trial
+    operation, reading, output = form.operation, form.reading, answer or trial
     errors = {**reading.errors, **errors}
     is_latest = answer is not None and answer.status == 412  # whatever was posted
-    draws = filled.is_drawn and operation.body is not None
-    names = _name_fields(visit, filled, errors)
+    draws = form.is_drawn and operation.body is not None
+    names = _name_fields(visit, form, errors)
     open_names = tuple(field for field in names if not field.is_hidden)
     return visit.page(
         "do.html",
         200 if answer is None else answer.status,
         operation=operation,
-        title=title_of(visit, operation, replaces=filled.present is not None),
-        names={name: filled.names.get(name, "") for name in operation.names},
+        title=title_of(visit, operation, replaces=form.present is not None),
+        names={name: form.names.get(name, "") for name in operation.names},
         hidden=[field for field in names if field.is_hidden],
         open_names=() if draws else open_names,
         prefix=NAMES,
         has_body=operation.body is not None,
-        fields=(*open_names, *_body_fields(filled, errors)) if draws else (),
-        is_drawn=filled.is_drawn,
-        can_draw=filled.form.is_drawn,
+        fields=(*open_names, *_body_fields(form, errors)) if draws else (),
+        is_drawn=form.is_drawn,
+        can_draw=form.form.is_drawn,
         text=visit.posted_value(JSON_FIELD)
-        if reading.errors and not filled.is_drawn
+        if reading.errors and not form.is_drawn
         else in_lines(reading.value),
         errors=errors,
         trial=trial.value if trial is not None and trial.ok else None,
         tries=operation.id == "putRule" and visit.operations.may("tryRule"),
         selects=bool(operation.selects) and draws and visit.operations.may("matchTools"),
         **_matches_of(matches),
-        problem=_problem_text(visit, filled, output, errors),
+        problem=_problem_text(visit, form, output, errors),
         conflict=conflict,
-        began=_sent_along(filled),
+        began=_sent_along(form),
         removes=operation.effect == "remove",
         saves=operation.method == "PUT" and operation.body is not None,
-        named=filled.subject_name,
-        confirmed_by=filled.confirmed_by,
-        is_named=bool(filled.subject_name),
-        is_typed=filled.takes_subject
-        and TYPED_NAME.fullmatch(filled.confirmed_by) is not None
-        and OPAQUE.search(filled.confirmed_by) is None,
-        if_match=filled.edition if is_latest else visit.posted_value("if_match") or filled.edition,
+        named=form.subject_name,
+        confirmed_by=form.confirmed_by,
+        is_named=bool(form.subject_name),
+        is_typed=form.takes_subject
+        and TYPED_NAME.fullmatch(form.confirmed_by) is not None
+        and OPAQUE.search(form.confirmed_by) is None,
+        if_match=form.edition if is_latest else visit.posted_value("if_match") or form.edition,
         key=(not is_latest and visit.posted_value("idempotency_key")) or secrets.token_urlsafe(16),
-        back=_back(visit, operation, filled.names),
+        back=_back(visit, operation, form.names),
     )
 
 
-def _body_fields(filled: ActForm, errors: Mapping[str, str]) -> Iterator[FormField]:
+def _body_fields(form: ActForm, errors: Mapping[str, str]) -> Iterator[FormField]:
     """Fields of the body; the console asks for the confirmation itself."""
-    fields = filled.form.fields(filled.reading.value, errors)
-    for field in add_texts(fields, filled.operation.members):
+    fields = form.form.fields(form.reading.value, errors)
+    for field in add_texts(fields, form.operation.members):
         if field.pointer != CONFIRMATION_MEMBER:
             yield field
 
 
 def _problem_text(
     visit: PageRequest,
-    filled: ActForm,
+    form: ActForm,
     answer: OperationAnswer | None,
     errors: Mapping[str, str],
 ) -> str:
     """A sentence above the form: where its fields have the errors, that they do."""
-    pointers = {field.pointer for field in walk(filled.form.fields({}))}
-    if filled.is_drawn and any(name in pointers or name.startswith(NAMES) for name in errors):
+    pointers = {field.pointer for field in walk(form.form.fields({}))}
+    if form.is_drawn and any(name in pointers or name.startswith(NAMES) for name in errors):
         return visit.texts("Some fields need another value.")
     return "" if answer is None else answer.problem
 
 
 def _name_fields(
-    visit: PageRequest, filled: ActForm, errors: Mapping[str, str]
+    visit: PageRequest, form: ActForm, errors: Mapping[str, str]
 ) -> Sequence[FormField]:
     """The fields of path parameters. A page that was opened for an entry does not ask for it, nor
     does one that removes it."""
-    operation = filled.operation
+    operation = form.operation
     texts = {name: text for name in operation.names if (text := operation.text_of(name))}
-    is_fixed = visit.request.method == "GET" and set(filled.names) == set(operation.names)
+    is_fixed = visit.request.method == "GET" and set(form.names) == set(operation.names)
     fields = (
         FormField(
-            NAMES + name, name, "text", required=True, value=filled.names.get(name, ""),
+            NAMES + name, name, "text", required=True, value=form.names.get(name, ""),
             error=errors.get(NAMES + name, ""),
         )
         for name in operation.names
@@ -329,9 +327,9 @@ def _name_fields(
     ]
 
 
-def _sent_along(filled: ActForm) -> str:
+def _sent_along(form: ActForm) -> str:
     """Initial value of a form as JSON; "" where it is too long to be posted."""
-    text = in_lines(filled.began) if filled.edition else ""
+    text = in_lines(form.began) if form.edition else ""
     return text if len(text) <= JSON_BYTES else ""
 
 
@@ -417,15 +415,15 @@ def _read(visit: PageRequest, operation: Operation, form: Form) -> Reading:
     return form.read(visit.form)
 
 
-def _confirmation_errors(visit: PageRequest, filled: ActForm) -> dict[str, str]:
+def _confirmation_errors(visit: PageRequest, form: ActForm) -> dict[str, str]:
     """Errors of a form without its entry, or without the confirmation of what it removes."""
-    missing = set(filled.operation.names) - set(filled.names)
+    missing = set(form.operation.names) - set(form.names)
     if missing:
         return {NAMES + name: visit.texts("This is needed.") for name in missing}
-    phrase = filled.confirmed_by
+    phrase = form.confirmed_by
     if not phrase or visit.posted_value("confirmed").strip() == phrase:
         return {}
-    text = "Confirm that you mean {name}." if filled.subject_name else "Confirm that you mean it."
+    text = "Confirm that you mean {name}." if form.subject_name else "Confirm that you mean it."
     return {"#confirm": visit.texts(text, name=phrase)}
 
 

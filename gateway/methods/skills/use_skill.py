@@ -177,7 +177,7 @@ class UseSkill:
         self, _tool: Tool, _source: Source | None, arguments: Any, context: Context
     ) -> ToolResult:
         """Raises InvalidParams for a skill or file that is missing or hidden from the caller."""
-        catalog, chosen = self._lists.visible(context), self._lists.profile(context)
+        catalog, profile = self._lists.visible(context), self._lists.profile(context)
         skill = self._skill(arguments["name"], context, catalog)
         after, path = arguments.get("after", 0), arguments.get("file")
         if path is not None:
@@ -189,14 +189,14 @@ class UseSkill:
             return _read(head, instructions_of(grants), after, self._limits)
         unlisted: Sequence[str] = ()
         if context.session is not None:
-            left_out = await self._use(context.session, skill, catalog, chosen)
-            if left_out and await self._lists.is_short(context, catalog, chosen):
+            left_out = await self._use(context.session, skill, catalog, profile)
+            if left_out and await self._lists.is_short(context, catalog, profile):
                 unlisted = left_out
             head["skill"] = skill.name
         else:
             head["skill"] = await self._handles.seal(context, catalog, skill)
             head["good_for_s"] = self._limits.handle_ttl_s
-        about = await to_thread.run_sync(self._about, grants, catalog, chosen, unlisted)
+        about = await to_thread.run_sync(self._about, grants, catalog, profile, unlisted)
         return _read({**head, **about}, instructions_of(grants), 0, self._limits)
 
     def _skill(self, name: str, context: Context, catalog: Catalog) -> Skill:
@@ -210,14 +210,14 @@ class UseSkill:
         raise InvalidParams(f"name: there is no skill {name[:100]!r}{there}")
 
     async def _use(
-        self, session: Session, skill: Skill, catalog: Catalog, chosen: SelectedProfile
+        self, session: Session, skill: Skill, catalog: Catalog, profile: SelectedProfile
     ) -> list[str]:
         """Add the skill's tools to the session's tool list and notify the client; returns the
         skills, old or new, whose tools do not fit into the list."""
         async with self._turn:
             before = frozenset(session.skills)
             names = [skill.name, *sorted(before - {skill.name})]
-            fitting, _ = await to_thread.run_sync(self._lists.fitting, names, catalog, chosen)
+            fitting, _ = await to_thread.run_sync(self._lists.fitting, names, catalog, profile)
         added_names, dropped_names = (
             sorted(set(fitting) - before),
             sorted(before.difference(fitting)),
@@ -233,14 +233,14 @@ class UseSkill:
         self,
         grant: GrantedTools,
         catalog: Catalog,
-        chosen: SelectedProfile,
+        profile: SelectedProfile,
         unlisted: Sequence[str],
     ) -> Json:
         """`unlisted`: skills whose tools are not in the client's list."""
         skill, answer = grant.skill, dict[str, Any]()
         if len(grant.loaded) > 1:
             answer["loaded"] = [loaded_skill.name for loaded_skill in grant.loaded]
-        answer |= self._tools(grant, catalog, chosen, unlisted)
+        answer |= self._tools(grant, catalog, profile, unlisted)
         if grant.withheld:
             names = [f"{name} ({level})" for name, level in grant.withheld.items()]
             answer["withheld"] = names[:NAMES]
@@ -258,12 +258,12 @@ class UseSkill:
         self,
         grant: GrantedTools,
         catalog: Catalog,
-        chosen: SelectedProfile,
+        profile: SelectedProfile,
         unlisted: Sequence[str],
     ) -> Json:
-        ceiling = ListingBudget(self._limits.answer_tokens, self._lists.shaper, chosen, DESCRIBES)
+        ceiling = ListingBudget(self._limits.answer_tokens, self._lists.shaper, profile, DESCRIBES)
         entries = [
-            ListedTool(replace(tool, name=catalog.display_name(tool, chosen)), {})
+            ListedTool(replace(tool, name=catalog.display_name(tool, profile)), {})
             for tool in grant.tools.values()
         ]
         fitted = ceiling.fit(entries, ceiling.tokens * CHARACTERS - AROUND, schemas=True)

@@ -124,8 +124,8 @@ def missing_credentials(source: str, security: tuple[Alternative, ...]) -> str:
     )
 
 
-def settings_hint(source: str, stated: list[Alternative]) -> str:
-    """Hint: the settings for those of `stated` that settings can satisfy."""
+def settings_hint(source: str, alternatives: list[Alternative]) -> str:
+    """Hint: the settings for those of `alternatives` that settings can satisfy."""
     setting = f"sources.{source}"
     choices = [
         " and ".join(
@@ -134,7 +134,7 @@ def settings_hint(source: str, stated: list[Alternative]) -> str:
                 for credential in alternative
             )
         )
-        for alternative in stated
+        for alternative in alternatives
         if _is_settable(alternative)
     ]
     if choices:
@@ -155,9 +155,9 @@ def _keys(credential: Credential) -> str:
     return _KEYS[credential.kind]
 
 
-def settable(stated: Iterable[Alternative]) -> Alternative | None:
+def settable(alternatives: Iterable[Alternative]) -> Alternative | None:
     """The first alternative that settings can satisfy."""
-    return next(filter(_is_settable, stated), None)
+    return next(filter(_is_settable, alternatives), None)
 
 
 def _is_settable(alternative: Alternative) -> bool:

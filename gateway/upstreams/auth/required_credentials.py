@@ -83,12 +83,12 @@ class SourceCredentials:
 
 
 def standing(
-    bindings: Iterable[Binding], adjusted: SourceSettings | None, stored: Entries = NO_ENTRIES
+    bindings: Iterable[Binding], adjusted: SourceSettings | None, entries: Entries = NO_ENTRIES
 ) -> SourceCredentials:
-    """Credential status; `adjusted` has the settings of the source of `bindings`, `stored` its
+    """Credential status; `adjusted` has the settings of the source of `bindings`, `entries` its
     entries in the registry."""
     settings = adjusted or SourceSettings()
-    credentials, headers = {**stored, **settings.credentials}, settings.headers
+    credentials, headers = {**entries, **settings.credentials}, settings.headers
     by_caller = settings.exchange is not None or settings.forward_token
     credentials_ = SourceCredentials()
     connect, personal = settings.connect, fold_schemes(settings.connect.schemes)

@@ -125,23 +125,23 @@ class SourcePool:
         adjusted: SourceSettings,
         limits: Limits,
         *,
-        stored: Entries = NO_ENTRIES,
+        entries: Entries = NO_ENTRIES,
         own: OwnAudiences = NOBODY,
         tls: Contexts = USUAL,
         connector: Connector | None = None,
     ) -> None:
-        """`stored`: credentials of the registry; `own`: the gateway's own names; `connector`:
+        """`entries`: credentials of the registry; `own`: the gateway's own names; `connector`:
         None where people have no accounts here."""
         self.source = source.name
         self.address = adjusted.base_url or _address(source)  # None while unknown
         self.base_url = self.address.rstrip("/") if self.address else None  # paths follow it
         self.trusted = adjusted.base_url is not None or source.base_url_trusted
         self._is_reviewed = source.options.is_reviewed
-        unnamed = {} if source.facts.schemes else as_headers(stored)
+        unnamed = {} if source.facts.schemes else as_headers(entries)
         self.headers = {**unnamed, **adjusted.headers}
         # settings take precedence over the database
-        self.credentials = {**stored, **adjusted.credentials}
-        self._confined = () if limits.token_private_networks else _besides(stored, adjusted)
+        self.credentials = {**entries, **adjusted.credentials}
+        self._confined = () if limits.token_private_networks else _besides(entries, adjusted)
         self.require_credentials = adjusted.require_credentials
         self.timeout_s = adjusted.timeout_s or limits.timeout_s
         self.deadlines = Deadlines(self.timeout_s)  # of calls
@@ -379,7 +379,7 @@ class SourcePools:
             source,
             self._sources.get(place, _NOTHING),
             self.limits,
-            stored=self._stored.get(place, NO_ENTRIES),
+            entries=self._stored.get(place, NO_ENTRIES),
             own=self._own,
             tls=self._tls.get(place, USUAL),
             connector=self._connector,
@@ -406,18 +406,18 @@ CALLER_TOKENS = ("Authorization", "X-Scope-Token")  # headers of a caller's toke
 _NOTHING = SourceSettings(headers=MappingProxyType({}))
 
 
-def as_headers(stored: Entries) -> dict[str, str]:
+def as_headers(entries: Entries) -> dict[str, str]:
     """Stored credentials of a source without security schemes: headers by their names."""
     return {
         name: entry.value
-        for name, entry in stored.items()
+        for name, entry in entries.items()
         if entry.value and _HEADER_NAME.fullmatch(name) and name.lower() not in FRAMING
     }
 
 
-def _besides(stored: Entries, adjusted: SourceSettings) -> tuple[SchemeSettings, ...]:
+def _besides(entries: Entries, adjusted: SourceSettings) -> tuple[SchemeSettings, ...]:
     """The stored entries that no settings replace."""
-    return tuple(entry for scheme, entry in stored.items() if scheme not in adjusted.credentials)
+    return tuple(entry for scheme, entry in entries.items() if scheme not in adjusted.credentials)
 
 
 def _target(source: Source) -> tuple[str | None, bool]:

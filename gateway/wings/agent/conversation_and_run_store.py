@@ -449,7 +449,7 @@ class Runs(LeasedRows[Run]):
         run: Run,
         number: int,
         steps: Sequence[Step],
-        used: UsageAmounts = NOTHING,
+        amounts: UsageAmounts = NOTHING,
         *,
         iteration: int = 0,
         day: date | None = None,
@@ -458,8 +458,8 @@ class Runs(LeasedRows[Run]):
         """Append steps from `number` on, and count what was used, on `day` or today. Raises
         LeaseLost, and what `check` raises of the sums; then nothing is stored."""
         values = {
-            **asdict(used),
-            "counts": used != NOTHING,
+            **asdict(amounts),
+            "counts": amounts != NOTHING,
             "iteration": iteration,
             "day": day,
             **held_row(run),

@@ -328,17 +328,17 @@ class Loop:
         approvals = [held.approval for held in waiting]
         return Ending(state="waiting", approvals=approvals, updates=updates)
 
-    async def _at_once(self, planned: Sequence[PlannedCall]) -> None:
+    async def _at_once(self, planned_calls: Sequence[PlannedCall]) -> None:
         limit = asyncio.Semaphore(self.settings.parallel)
 
-        async def call_one(call: PlannedCall) -> tuple[PlannedCall, Result | PendingCall]:
+        async def call_one(planned_call: PlannedCall) -> tuple[PlannedCall, Result | PendingCall]:
             async with limit:
-                return call, await self._outcome(call)
+                return planned_call, await self._outcome(planned_call)
 
-        for planned_call in planned:
+        for planned_call in planned_calls:
             self._show_start(planned_call)
         async with asyncio.TaskGroup() as tasks:
-            started = [tasks.create_task(call_one(planned_call)) for planned_call in planned]
+            started = [tasks.create_task(call_one(planned_call)) for planned_call in planned_calls]
         outcomes = [task.result() for task in started]
         await self._store(*(self._with_hint(outcome) for _, outcome in outcomes))
         for planned_call, _ in outcomes:
@@ -362,7 +362,7 @@ class Loop:
         return planned
 
     async def _planned_if_approved(
-        self, planned: PlannedCall, pending: PendingCall
+        self, planned_call: PlannedCall, pending: PendingCall
     ) -> PlannedCall | None:
         """A call that waited for an approval, if it was approved."""
         approval = await self.approvals.get(pending.approval)
@@ -371,41 +371,41 @@ class Loop:
             and approval.state != "denied"
             and approval.expires > datetime.now(UTC)
         ):
-            return planned
+            return planned_call
         denied = approval is not None and approval.state == "denied"
         text = "a person refused this call" if denied else "nobody approved this call in time"
-        await self._refuse(planned.call, f"{text}. It was not made.")
+        await self._refuse(planned_call.call, f"{text}. It was not made.")
         return None
 
-    async def _make_call(self, planned: PlannedCall) -> None:
+    async def _make_call(self, planned_call: PlannedCall) -> None:
         """Make one call that may have an effect."""
-        call = planned.call
-        intent = Intent(call.id, call.name, self._key(self._place(call)), planned.repeatable)
+        call = planned_call.call
+        intent = Intent(call.id, call.name, self._key(self._place(call)), planned_call.repeatable)
         if call.id not in self.turn.rounds[-1].intents:
             await self._store(intent)
-        self._show_start(planned)
-        outcome = await self._outcome(planned)
+        self._show_start(planned_call)
+        outcome = await self._outcome(planned_call)
         inner = outcome.inner_calls if isinstance(outcome, Result) else 0
         counted = UsageAmounts(calls=inner) if inner else None
         await self._store(self._with_hint(outcome), counted=counted)
         self._show_result(call)
 
-    async def _outcome(self, planned: PlannedCall) -> Result | PendingCall:
+    async def _outcome(self, planned_call: PlannedCall) -> Result | PendingCall:
         left = self.meter.calls_left
-        if planned.runs_program and left is not None:
-            limited = planned.limit_calls(left) if left > 0 else None
+        if planned_call.runs_program and left is not None:
+            limited = planned_call.limit_calls(left) if left > 0 else None
             if limited is None:
                 text = NO_CALLS if left <= 0 else "arguments: expected an object. It was not made."
-                return self.tools.refusal(planned.call, text)
-            planned = limited
-        context = self._calling(self._place(planned.call), len(self.turn.rounds) - 1)
+                return self.tools.refusal(planned_call.call, text)
+            planned_call = limited
+        context = self._calling(self._place(planned_call.call), len(self.turn.rounds) - 1)
         for _ in range(CONNECTIONS):
             try:
-                return await self.tools.make(context, planned, self.approvals)
+                return await self.tools.make(context, planned_call, self.approvals)
             except ConnectionRequired as fault:
-                if not await self._wait_for_connection(planned.call, fault):
-                    return self.tools.refusal(planned.call, fault.message)
-        return self.tools.refusal(planned.call, "The service refuses the caller's account.")
+                if not await self._wait_for_connection(planned_call.call, fault):
+                    return self.tools.refusal(planned_call.call, fault.message)
+        return self.tools.refusal(planned_call.call, "The service refuses the caller's account.")
 
     async def _wait_for_connection(self, call: ModelCall, fault: ConnectionRequired) -> bool:
         """Tell followers where the caller connects an account, and wait until they have."""
@@ -448,10 +448,10 @@ class Loop:
         digests = self.turn.digests
         return max(map(digests.count, digests), default=0)
 
-    def _show_start(self, planned: PlannedCall) -> None:
-        call = planned.call
+    def _show_start(self, planned_call: PlannedCall) -> None:
+        call = planned_call.call
         self.events.put(
-            "ToolCallStart", tool_call_id=call.id, tool=call.name, arguments=planned.arguments
+            "ToolCallStart", tool_call_id=call.id, tool=call.name, arguments=planned_call.arguments
         )
 
     def _show_result(self, call: ModelCall) -> None:

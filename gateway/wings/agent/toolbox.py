@@ -183,29 +183,29 @@ class Toolbox:
         return PlannedCall(call, arguments, name, reads, again, is_program)
 
     async def make(
-        self, context: Context, planned: PlannedCall, approvals: Approvals
+        self, context: Context, planned_call: PlannedCall, approvals: Approvals
     ) -> Result | PendingCall:
         """Make a call. What fails is a result, too: the model can react to it. `approvals`: of the
         caller's tenant. Raises ConnectionRequired."""
-        call = planned.call
+        call = planned_call.call
         try:
-            result = await self._call(context, call.name, planned.arguments)
+            result = await self._call(context, call.name, planned_call.arguments)
         except ConnectionRequired:
             raise
         except (RelayedFault, ServiceFailed) as fault:  # its words are another server's
-            return self._result(planned, fault.message, is_error=True)
+            return self._result(planned_call, fault.message, is_error=True)
         except Fault as fault:
             return self.refusal(call, fault.message)
         principal = context.principal
         with anyio.CancelScope(shield=True):  # what was requested is stored, to be taken back
-            approval = await awaited_approval(result, approvals, principal.id, planned.reached)
+            approval = await awaited_approval(result, approvals, principal.id, planned_call.reached)
         if approval is not None:
             return PendingCall(call.id, approval.id, approval.expires)
-        outside = self._tells_outside(context, planned, result)
+        outside = self._tells_outside(context, planned_call, result)
         result_made = self._result(
-            planned, text_for_model(result), is_error=result.is_error, outside=outside
+            planned_call, text_for_model(result), is_error=result.is_error, outside=outside
         )
-        inner = _count_calls(result) if planned.runs_program else 0
+        inner = _count_calls(result) if planned_call.runs_program else 0
         return msgspec.structs.replace(result_made, inner_calls=inner)
 
     def describes_outside(self, context: Context, names: Iterable[str]) -> bool:
@@ -214,11 +214,13 @@ class Toolbox:
         tools = (catalog.find(name) for name in names)
         return any(tool is not None and _is_described_outside(catalog, tool) for tool in tools)
 
-    def _tells_outside(self, context: Context, planned: PlannedCall, result: ToolResult) -> bool:
+    def _tells_outside(
+        self, context: Context, planned_call: PlannedCall, result: ToolResult
+    ) -> bool:
         """Whether a result holds text from outside: those of the gateway's own searches hold what
         others have written of the tools that they name."""
         catalog = self._view(context)
-        tool = catalog.find(planned.call.name)
+        tool = catalog.find(planned_call.call.name)
         if tool is None or tool.binding not in DESCRIBES:
             return True
         try:
@@ -236,10 +238,10 @@ class Toolbox:
         return Result(call.id, f"Error: {text}", True, _plain_digest(call, text), made=False)
 
     def _result(
-        self, planned: PlannedCall, content: str, *, is_error: bool, outside: bool = True
+        self, planned_call: PlannedCall, content: str, *, is_error: bool, outside: bool = True
     ) -> Result:
-        call, text = planned.call, self._cut_text(content)
-        digest = _digest(planned, text)
+        call, text = planned_call.call, self._cut_text(content)
+        digest = _digest(planned_call, text)
         return Result(call.id, mark_foreign(call.name, text), is_error, digest, outside=outside)
 
     def _cut_text(self, text: str) -> str:
@@ -344,7 +346,7 @@ def _definition(catalog: Catalog, tool: Tool, name: str, profile: str) -> ToolDe
     """A tool as the provider of a model accepts it, under a name that it accepts; None: the profile
     cannot express it, so that the model has to call it through `call_tool`."""
     profiles = catalog.shaper.profiles
-    chosen = profiles.chosen_profile(profile) or profiles.default
+    chosen = profiles.profile(profile) or profiles.default
     if chosen.profile.names_fold or not accepts(msgspec.structs.replace(chosen, prefix=""), name):
         name = catalog.display_name(tool, chosen)
     expressed = catalog.shaper.express(tool, chosen, DESCRIBER.name)
@@ -360,8 +362,10 @@ def _size(tool: ToolDefinition) -> int:
     return tokens(msgspec.json.encode(tool)) + FRAME_TOKENS
 
 
-def _digest(planned: PlannedCall, text: str) -> str:
-    written = msgspec.json.encode([planned.call.name, planned.arguments, text], order="sorted")
+def _digest(planned_call: PlannedCall, text: str) -> str:
+    written = msgspec.json.encode(
+        [planned_call.call.name, planned_call.arguments, text], order="sorted"
+    )
     return hashlib.sha256(written).hexdigest()[:16]
 
 

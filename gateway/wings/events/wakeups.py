@@ -28,9 +28,9 @@ DATABASE_ERRORS = (psycopg.Error, PoolTimeout)  # what no loop of a process may 
 class WakeupChannel:
     """The notices of one process: `heard` is called with those of all, also its own."""
 
-    def __init__(self, database: Database, heard: Callable[[Notice], None]) -> None:
+    def __init__(self, database: Database, on_notice: Callable[[Notice], None]) -> None:
         self._database = database
-        self._heard = heard
+        self._heard = on_notice
         self._unsent: set[str] = set()
         self._wake = anyio.Event()
 

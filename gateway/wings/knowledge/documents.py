@@ -270,9 +270,9 @@ class DocumentStore:
             ((version,),) = await (await connection.execute(_BEGIN, values)).fetchall()
             return BegunVersion(reader.tenant, values["collection"], values["document"], version)
 
-    async def fail(self, begun: "BegunVersion", reason: str) -> None:
+    async def fail(self, version: "BegunVersion", reason: str) -> None:
         """The version that was begun failed; the one before goes on."""
-        values = {"host": begun.tenant, "document": begun.document, "version": begun.version}
+        values = {"host": version.tenant, "document": version.document, "version": version.version}
         async with borrow(self.pool) as connection:
             await connection.execute(_FAIL, {**values, "error": reason[:500]})
 

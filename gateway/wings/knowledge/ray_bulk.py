@@ -161,7 +161,7 @@ async def upload_on_ray(
     collection: str,
     address: str,
     owner: str,
-    stored: Callable[[], None],
+    on_stored: Callable[[], None],
     embedded: Callable[[int], None],
 ) -> tuple[IngestReport, int]:
     """Read, store and embed files for a principal; the report, and how many chunks were embedded,
@@ -178,11 +178,11 @@ async def upload_on_ray(
             target=await parts.ingestion.ensure(reader, NewCollection(collection)),
             settings=settings.knowledge,
             actors=actors,
-            stored=stored,
+            on_stored=on_stored,
         )
         kinds = {KIND.name: KIND}
         vectors = await embed_queued(
-            pool, settings.embedding, kinds, actors=actors, stored=embedded
+            pool, settings.embedding, kinds, actors=actors, on_stored=embedded
         )
     return report, vectors
 
@@ -216,7 +216,7 @@ async def reembed_on_ray(
     queued = await queue_missing(pool, kinds)
     async with cluster(address) as actors:
         vectors = await embed_queued(
-            pool, settings.embedding, kinds, actors=actors, stored=embedded
+            pool, settings.embedding, kinds, actors=actors, on_stored=embedded
         )
     await ensure_indexes(database, settings.search.exact_limit)
     async with borrow(pool) as connection:
@@ -235,9 +235,9 @@ async def ingest_files(
     target: NewCollection,
     settings: KnowledgeSettings,
     actors: int,
-    stored: Callable[[], None],
+    on_stored: Callable[[], None],
 ) -> IngestReport:
-    """Read files on the cluster, and store them; `stored` is told of each. Raises
+    """Read files on the cluster, and store them; `on_stored` is told of each. Raises
     ProblemDetails."""
     report = IngestReport()
     encoded_settings = msgspec.msgpack.encode(settings)
@@ -247,7 +247,7 @@ async def ingest_files(
             answer = _decoder.decode(row["answer"])
             file = SourceFile(row["path"], row["id"], None)
             await ingestion.take(reader, target, file, answer, report=report)
-            stored()
+            on_stored()
     return report
 
 
@@ -284,7 +284,7 @@ async def embed_queued(
     kinds: Kinds,
     *,
     actors: int,
-    stored: Callable[[int], None],
+    on_stored: Callable[[int], None],
 ) -> int:
     """Embed the texts of `kinds` that are queued, of whatever tenant; returns how many there were.
     0 also where embeddings are disabled. Raises EmbeddingFailed, and the errors of `Queue`."""
@@ -298,7 +298,7 @@ async def embed_queued(
 
     async def work(worker: Worker) -> None:
         while await worker.step():
-            stored(sum(each.done for each in crew))
+            on_stored(sum(each.done for each in crew))
 
     try:
         await embedder.check()

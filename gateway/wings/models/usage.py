@@ -86,15 +86,15 @@ class Budget:
         if self.tokens is not None:
             self.tokens -= worst.total
 
-    def settle(self, worst: TokenUsage, used: TokenUsage, price: Price | None) -> None:
+    def settle(self, worst: TokenUsage, usage: TokenUsage, price: Price | None) -> None:
         """Replace what was reserved by what was used."""
-        self.used = self.used.plus(used)
-        cost = cost_of(used, price)
+        self.used = self.used.plus(usage)
+        cost = cost_of(usage, price)
         self.spent += cost.amount if cost is not None and cost.currency == self.currency else 0.0
         if self.tokens is not None:
-            self.tokens += worst.total - used.total
+            self.tokens += worst.total - usage.total
         if self.money is not None:
-            self.money += self._cost(worst, price) - self._cost(used, price)
+            self.money += self._cost(worst, price) - self._cost(usage, price)
 
     def _cost(self, usage: TokenUsage, price: Price | None) -> float:
         cost = cost_of(usage, price)

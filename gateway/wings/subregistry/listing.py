@@ -69,17 +69,17 @@ class Listing:
         page = [listed for listed, _ in zip(matches, range(limit + 1), strict=False)]
         return page[:limit], len(page) > limit
 
-    def view(self, listed: ListedVersion) -> dict[str, Any]:
+    def view(self, version: ListedVersion) -> dict[str, Any]:
         """The version as the API has it."""
-        published = listed.published.astimezone(UTC).isoformat(timespec="milliseconds")
+        published = version.published.astimezone(UTC).isoformat(timespec="milliseconds")
         official = {
             "status": "active",
             "publishedAt": published,
             "updatedAt": published,
-            "isLatest": self._is(listed, LATEST),
+            "isLatest": self._is(version, LATEST),
         }
-        provenance = {} if listed.provenance is None else {PROVENANCE: listed.provenance}
-        return {"server": listed.server, "_meta": {OFFICIAL: official, **provenance}}
+        provenance = {} if version.provenance is None else {PROVENANCE: version.provenance}
+        return {"server": version.server, "_meta": {OFFICIAL: official, **provenance}}
 
     def _behind(self, after: Place) -> Iterator[ListedVersion]:
         return (listed for listed in self._versions if listed.place > after)

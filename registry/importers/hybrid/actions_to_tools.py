@@ -435,7 +435,7 @@ def _binding(
 
 
 def select(
-    described: ServiceDescription,
+    service: ServiceDescription,
     kind: Kind,
     side: Side | None,
     include: tuple[str, ...] = (),
@@ -447,19 +447,19 @@ def select(
     `include` empty: all. `exclude` wins. Raises ImportRejected, as `drafts` does.
     """
     # assigned before the selection, which must not rename the others
-    by_key = {draft.key: draft for draft in drafts(described.actions, kind, side)}
+    by_key = {draft.key: draft for draft in drafts(service.actions, kind, side)}
     outcomes = []
-    for outcome in described.outcomes:
+    for outcome in service.outcomes:
         draft = None if outcome.status == "skipped" else by_key[outcome.key]
         outcomes.append(_select_outcome(outcome, draft, include, exclude) if draft else outcome)
     selected_keys = {outcome.key for outcome in outcomes if outcome.name is not None}
     return ImportedDescription(
-        title=described.title,
+        title=service.title,
         version=None,
         servers=(),
         drafts=tuple(draft for key, draft in by_key.items() if key in selected_keys),
         outcomes=tuple(outcomes),
-        notes=(*described.notes, *_idle(described.outcomes, by_key, (*include, *exclude))),
+        notes=(*service.notes, *_idle(service.outcomes, by_key, (*include, *exclude))),
     )
 
 

@@ -75,11 +75,11 @@ class FillingCredentials:
         return names[0] if len(names) == 1 else None
 
 
-def add_filled(stated: Alternatives, filled: tuple[Credential, ...]) -> Alternatives:
-    """`stated` with the credentials that fill parameters, which every call has."""
+def add_filled(alternatives: Alternatives, filled: tuple[Credential, ...]) -> Alternatives:
+    """`alternatives` with the credentials that fill parameters, which every call has."""
     if not filled:
-        return stated
-    return tuple(dict.fromkeys((*alternative, *filled) for alternative in stated or ((),)))
+        return alternatives
+    return tuple(dict.fromkeys((*alternative, *filled) for alternative in alternatives or ((),)))
 
 
 def secret_notes(drafts: Sequence[ToolDraft]) -> Iterator[str]:

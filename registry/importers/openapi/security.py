@@ -135,11 +135,11 @@ class Security:
         except SkipOperation as skip:
             return Credential(called, "http"), f"security scheme {name!r}: {skip}"
 
-    def _with_keys(self, operation: DocumentOperation, stated: Alternatives) -> Alternatives:
-        """`stated` with the API keys among the operation's parameters that `security` does not
-        name: they are hidden from callers, so the gateway must send them."""
+    def _with_keys(self, operation: DocumentOperation, alternatives: Alternatives) -> Alternatives:
+        """`alternatives` with the API keys among the operation's parameters that `security` does
+        not name: they are hidden from callers, so the gateway must send them."""
         required_identities = {
-            _identity(identity) for alternative in stated for identity in alternative
+            _identity(identity) for alternative in alternatives for identity in alternative
         }
         parameters = self._parameters(operation)
         required = tuple(
@@ -153,8 +153,8 @@ class Security:
             if not parameters[identity] and identity not in required_identities
         )
         if required:
-            stated = tuple((*alternative, *required) for alternative in stated or ((),))
-        return (optional, ()) if optional and not stated else stated
+            alternatives = tuple((*alternative, *required) for alternative in alternatives or ((),))
+        return (optional, ()) if optional and not alternatives else alternatives
 
     def _parameters(self, operation: DocumentOperation) -> dict[Identity, bool]:
         """The API keys among the parameters of the operation, and whether they are required."""

@@ -360,7 +360,7 @@ async def test_runs_of_a_schedule_that_succeed_are_not_in_the_audit_log(
     acts: list[tuple[str, str]] = []
     jobs = job_client.gateway.jobs
     assert jobs is not None
-    monkeypatch.setattr(jobs, "_heard", lambda act: acts.append((act.principal.id, act.event)))
+    monkeypatch.setattr(jobs, "_on_act", lambda act: acts.append((act.principal.id, act.event)))
     await jobs._tick("removeEndedJobs")
 
     async def have_succeeded(count: int) -> bool:
@@ -373,7 +373,9 @@ async def test_runs_of_a_schedule_that_succeed_are_not_in_the_audit_log(
     assert (await api("POST", "/jobs/removal", **operator)).status == 202
     await until(partial(have_succeeded, 2))
     await until(lambda: acts == [("schedule", "started"), ("schedule", "succeeded")])
-    jobs._hear(JobAct(Principal("schedule", HOST), "x", (), "job", "failed", 500, scheduled=True))
+    jobs._forward_act(
+        JobAct(Principal("schedule", HOST), "x", (), "job", "failed", 500, scheduled=True)
+    )
     assert acts[-1] == ("schedule", "failed")
 
 

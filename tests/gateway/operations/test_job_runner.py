@@ -139,7 +139,7 @@ async def bench(database: Database) -> AsyncIterator[Bench]:
         JobStore(database.pool),
         lambda name: server if name in server.by_id else None,
         JOBS,
-        heard=acts.append,
+        on_act=acts.append,
         caller=partial(current_caller, database.pool),
         judge=permits,
     )

@@ -36,7 +36,7 @@ HUGE = {
 
 
 def ceiling(tokens: int = 2000, profile: str = "plain") -> ListingBudget:
-    chosen = SHAPING.profiles.chosen_profile(profile)
+    chosen = SHAPING.profiles.profile(profile)
     assert chosen is not None
     return ListingBudget(tokens, SHAPING, chosen, "describe_tools")
 

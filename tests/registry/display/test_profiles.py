@@ -397,7 +397,7 @@ def test_names_leave_room_for_prefixes_of_the_client() -> None:
 
 
 def test_names_that_are_cut_stay_apart_and_stay_the_same() -> None:
-    chosen = Profiles(SETTINGS.profiles).chosen_profile("cursor")
+    chosen = Profiles(SETTINGS.profiles).profile("cursor")
     assert chosen is not None
     long = [f"{'x' * 60}{n:02}" for n in range(50)]
     names = shown_names(long, chosen)
@@ -410,7 +410,7 @@ def test_names_that_are_cut_stay_apart_and_stay_the_same() -> None:
 
 
 def test_names_begin_with_a_letter_if_required() -> None:
-    chosen = Profiles(SETTINGS.profiles).chosen_profile("gemini")
+    chosen = Profiles(SETTINGS.profiles).profile("gemini")
     assert chosen is not None
     assert shown_names(["2fa", "_ok", "ok", "-x"], chosen) == {"2fa": "_2fa", "-x": "_-x"}
 
@@ -430,7 +430,7 @@ def test_names_stay_whole_for_clients_of_no_known_limit() -> None:
 def test_names_that_a_client_folds_are_told_apart() -> None:
     """Both of a pair get a hash of their own name, in whatever order they come (mending 22)."""
     own = {"folding": Profile(names_fold=True)}
-    chosen = Profiles(replace(SETTINGS.profiles, custom=own)).chosen_profile("folding")
+    chosen = Profiles(replace(SETTINGS.profiles, custom=own)).profile("folding")
     assert chosen is not None
     names = ["findOrder", "findorder", "other"]
     shown = shown_names(names, chosen)
@@ -488,7 +488,7 @@ def test_a_name_of_two_tools_is_that_of_neither(monkeypatch: pytest.MonkeyPatch)
     before = ProfileNames([known], profiles)
     for newcomer in ("list_every_open_invoice_of_a_baker", "list_every_open_invoice_of_a_driver"):
         after = ProfileNames([known, newcomer], profiles)
-        for chosen in map(profiles.chosen_profile, ("short", "lettered", "tiny")):
+        for chosen in map(profiles.profile, ("short", "lettered", "tiny")):
             assert chosen is not None
             assert after.of(known, chosen) not in (before.of(known, chosen), known)
         assert not set(before.originals) & set(after.originals)
@@ -503,7 +503,7 @@ def test_a_tool_has_a_name_however_many_are_in_use() -> None:
     """A server that lists every shortened name of its tool breaks no list (mending 35)."""
     profiles = Profiles(replace(SETTINGS.profiles, custom=CLOSE))
     mimics = [add_suffix(WHOLE[0], WHOLE[0], 16, digits) for digits in range(8, 15)]
-    tiny = profiles.chosen_profile("tiny")
+    tiny = profiles.profile("tiny")
     assert tiny is not None
     names = ProfileNames([WHOLE[0], *mimics], profiles)
     assert len(names.of(WHOLE[0], tiny)) == 16
@@ -513,12 +513,12 @@ def test_a_tool_has_a_name_however_many_are_in_use() -> None:
 def test_a_list_for_a_profile_is_written_once() -> None:
     catalog = Catalog([describe_tool("a", {**arguments(a=OBJECT), "title": "x"})], shaper=shaper())
     assert encode(list_tools(catalog, "gemini")) == encode(list_tools(catalog, "gemini"))
-    assert [one.chosen.name for one in catalog.lists.tool_lists] == ["gemini"]
+    assert [one.profile.name for one in catalog.lists.tool_lists] == ["gemini"]
 
 
 def test_a_prefix_that_leaves_no_room_leaves_names_that_tell_the_tools_apart() -> None:
     own = {"mine": Profile(name_limit=48, name_prefix="p" * 60)}
-    chosen = Profiles(replace(SETTINGS.profiles, custom=own)).chosen_profile("mine")
+    chosen = Profiles(replace(SETTINGS.profiles, custom=own)).profile("mine")
     assert chosen is not None
     names = shown_names([f"{'x' * 40}{n}" for n in range(9)], chosen)
     assert len({*names.values()}) == 9

@@ -153,7 +153,7 @@ def test_a_list_does_not_depend_on_the_order_of_the_tools() -> None:
 def test_each_tool_is_shaped_once_for_all_catalogs() -> None:
     rules, tools = shaper(tool_tokens=300), [describe_tool("large", DEEP)]
     first, second = (Catalog(tools, shaper=rules).lists.tools() for _ in range(2))
-    shown = [rules.shape(tools[0], one.chosen, 0, "describe_tool") for one in (first, second)]
+    shown = [rules.shape(tools[0], one.profile, 0, "describe_tool") for one in (first, second)]
     assert shown[0] is shown[1]
 
 

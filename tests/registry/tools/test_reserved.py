@@ -147,7 +147,7 @@ async def test_a_server_does_not_get_the_shortened_name_of_a_foreign_tool(
     """Anybody can compute the name of a tool in a profile (mending 35)."""
     await import_snapshot(store, snapshot(tool(LONG)), spec("bank"))
     before = await catalog(store)
-    chosen = before.shaper.profiles.chosen_profile(profile)
+    chosen = before.shaper.profiles.profile(profile)
     assert chosen is not None
     known = before.display_name(before.tools[0], chosen)
     assert known != LONG

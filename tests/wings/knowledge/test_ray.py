@@ -108,14 +108,14 @@ async def test_a_worker_that_is_killed_changes_no_row(rig: KnowledgeRig) -> None
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(kill_one, is_reading)
                 report = await ray_bulk.ingest_files(
-                    rig.parts.ingestion, files(), stored=lambda: None, **arguments
+                    rig.parts.ingestion, files(), on_stored=lambda: None, **arguments
                 )
             assert (report.added, [one.path for one in report.failed]) == (FILES, ["broken.pdf"])
             count = await ray_bulk.embed_queued(
-                rig.database.pool, settings, KINDS, actors=2, stored=lambda _: None
+                rig.database.pool, settings, KINDS, actors=2, on_stored=lambda _: None
             )
             again = await ray_bulk.ingest_files(
-                rig.parts.ingestion, files(), stored=lambda: None, **arguments
+                rig.parts.ingestion, files(), on_stored=lambda: None, **arguments
             )
     assert (again.added, again.changed, again.unchanged) == (0, 0, FILES)
     bulk_rows, direct_rows = await rig.rows(ROWS, "bulk"), await rig.rows(ROWS, "direct")
@@ -181,7 +181,7 @@ async def test_an_error_of_the_database_ends_the_work_as_itself(
         await connection.execute("SELECT FROM entity_embedding_t FOR UPDATE")
         with anyio.fail_after(300), pytest.raises(psycopg.errors.LockNotAvailable):
             await ray_bulk.embed_queued(
-                rig.database.pool, settings, KINDS, actors=1, stored=lambda _: None
+                rig.database.pool, settings, KINDS, actors=1, on_stored=lambda _: None
             )
 
 
@@ -197,7 +197,7 @@ async def test_a_cluster_with_another_release_embeds_nothing(
     await rig.caller().add("The heron nests.", path="a.md")
     with anyio.fail_after(300), pytest.raises(EmbeddingFailed, match="expected bundled/later"):
         await ray_bulk.embed_queued(
-            rig.database.pool, settings, KINDS, actors=1, stored=lambda _: None
+            rig.database.pool, settings, KINDS, actors=1, on_stored=lambda _: None
         )
     assert await rig.rows("SELECT status, attempt_count FROM embedding_task_t") == [("pending", 0)]
 

@@ -36,9 +36,9 @@ class Arguments:
     def allow(self) -> Collection[str]:
         return self._allow
 
-    def of_runtime(self, described: Sequence[Argument], *, in_container: bool) -> tuple[str, ...]:
+    def of_runtime(self, arguments: Sequence[Argument], *, in_container: bool) -> tuple[str, ...]:
         """Raises ImportRejected for one that is not allowed."""
-        values = [part for each in described for part in _parts(self._inputs, each)]
+        values = [part for each in arguments for part in _parts(self._inputs, each)]
         words: list[str] = []
         at = 0
         while at < len(values):
@@ -79,43 +79,43 @@ class Arguments:
         self.environment[name] = Value(text, value is not None and value.is_secret)
 
 
-def program_arguments(inputs: Inputs, described: Sequence[Argument]) -> tuple[str, ...]:
+def program_arguments(inputs: Inputs, arguments: Sequence[Argument]) -> tuple[str, ...]:
     """The arguments of the program itself. Raises ImportRejected for secrets, which others of the
     machine would see."""
-    values = [part for each in described for part in _parts(inputs, each)]
+    values = [part for each in arguments for part in _parts(inputs, each)]
     for value in values:
         _check_open(value, "an argument")
     return tuple(value.text for value in values)
 
 
-def _parts(inputs: Inputs, described: Argument) -> Iterator[Value]:
+def _parts(inputs: Inputs, argument: Argument) -> Iterator[Value]:
     """One element for a positional argument; for a named one its flag, and its value if any."""
-    if not isinstance(described, NamedArgument):
-        name = described.value_hint or "argument"
-        value = inputs.read(name, described, f"argument {name}")
+    if not isinstance(argument, NamedArgument):
+        name = argument.value_hint or "argument"
+        value = inputs.read(name, argument, f"argument {name}")
         yield from () if value is None else (value,)
         return
-    flag, where = described.name, f"argument {described.name}"
+    flag, where = argument.name, f"argument {argument.name}"
     if not flag.startswith("-") or any(
         letter.isspace() or not letter.isprintable() for letter in flag
     ):
         raise ImportRejected(f"{flag[:100]!r} is no flag of a command.")
-    is_bare = described.value is None and not _is_asked(described)
-    value = None if is_bare else inputs.read(flag.lstrip("-") or flag, described, where)
+    is_bare = argument.value is None and not _is_asked(argument)
+    value = None if is_bare else inputs.read(flag.lstrip("-") or flag, argument, where)
     if is_bare or value is not None:
         yield Value(flag)
     if value is not None:
         yield value
 
 
-def _is_asked(described: NamedArgument) -> bool:
+def _is_asked(argument: NamedArgument) -> bool:
     """Whether a flag takes a value: one that nothing describes stands alone."""
-    facts = (described.default, described.choices, described.placeholder, described.is_secret)
+    facts = (argument.default, argument.choices, argument.placeholder, argument.is_secret)
     return (
         any(facts)
-        or described.is_required
-        or described.format != "string"
-        or (bool(described.description))
+        or argument.is_required
+        or argument.format != "string"
+        or (bool(argument.description))
     )
 
 

@@ -49,33 +49,31 @@ class Inputs:
     missing: dict[str, None] = field(default_factory=dict)
     names_used: set[str] = field(default_factory=set)
 
-    def read(self, name: str, described: InputWithVariables, where: str) -> Value | None:
+    def read(self, name: str, input_: InputWithVariables, where: str) -> Value | None:
         """The value of an input; None where it is left out. A missing one stands as `{name}`."""
-        if described.value is None:
-            return self._ask(name, described, where, required=described.is_required)
-        text = described.value
-        variables = dict(self._variables(text, described.variables))
+        if input_.value is None:
+            return self._ask(name, input_, where, required=input_.is_required)
+        text = input_.value
+        variables = dict(self._variables(text, input_.variables))
         # a secret text of which no variable is named as the secret: each may be it
-        secret = described.is_secret and not any(each.is_secret for each in variables.values())
+        secret = input_.is_secret and not any(each.is_secret for each in variables.values())
         values = {
-            variable: self._ask(
-                variable, each, where, required=described.is_required, secret=secret
-            )
+            variable: self._ask(variable, each, where, required=input_.is_required, secret=secret)
             for variable, each in variables.items()
         }
         if any(value is None for value in values.values()):
             return None
-        secret = described.is_secret or any(value and value.is_secret for value in values.values())
+        secret = input_.is_secret or any(value and value.is_secret for value in values.values())
         texts = {variable: value.text for variable, value in values.items() if value}
         return Value(_check(name, fill(text, texts)), secret)
 
     def variables(
-        self, template: str, described: Mapping[str, Input], where: str
+        self, template: str, inputs: Mapping[str, Input], where: str
     ) -> Mapping[str, Value]:
         """The values of all variables in a template of a URL: each is needed."""
         return {
             name: self._ask(name, each, where, required=True) or Value("")
-            for name, each in self._variables(template, described)
+            for name, each in self._variables(template, inputs)
         }
 
     def check_used(self) -> None:
@@ -84,20 +82,18 @@ class Inputs:
             input_names = ", ".join(self.questions) or "none"
             raise ImportRejected(f"It has no input {unused[0]}; its inputs: {input_names}.")
 
-    def _variables(
-        self, template: str, described: Mapping[str, Input]
-    ) -> Iterator[tuple[str, Input]]:
+    def _variables(self, template: str, inputs: Mapping[str, Input]) -> Iterator[tuple[str, Input]]:
         for name in dict.fromkeys(_TEMPLATE.findall(template)):
-            if name in described:  # others stay as they are written
-                yield name, described[name]
+            if name in inputs:  # others stay as they are written
+                yield name, inputs[name]
 
     def _ask(
-        self, name: str, described: Input, where: str, *, required: bool, secret: bool = False
+        self, name: str, input_: Input, where: str, *, required: bool, secret: bool = False
     ) -> Value | None:
-        secret = secret or described.is_secret
-        if described.value is not None:
-            return Value(_check(name, described.value), secret)
-        required = required or described.is_required
+        secret = secret or input_.is_secret
+        if input_.value is not None:
+            return Value(_check(name, input_.value), secret)
+        required = required or input_.is_required
         self.names_used.add(name)
         earlier = self.questions.get(name)
         if earlier is not None and earlier.secret != secret:
@@ -105,13 +101,13 @@ class Inputs:
                 f"It asks for {name[:100]!r} as a secret, and openly in another place: refused."
             )
         self.questions[name] = InputQuestion(
-            name, where, described.description,
-            required=required, secret=secret, default=None if secret else described.default,
-            choices=described.choices, format=described.format, placeholder=described.placeholder,
+            name, where, input_.description,
+            required=required, secret=secret, default=None if secret else input_.default,
+            choices=input_.choices, format=input_.format, placeholder=input_.placeholder,
         )  # fmt: skip
-        text = self.values.get(name, described.default)
+        text = self.values.get(name, input_.default)
         if text is not None:
-            return Value(_check_value(name, text, described), secret)
+            return Value(_check_value(name, text, input_), secret)
         if not required:
             return None
         self.missing[name] = None
@@ -123,13 +119,13 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     return _TEMPLATE.sub(lambda match: values.get(match[1], match[0]), template)
 
 
-def _check_value(name: str, text: str, described: Input) -> str:
-    if described.choices and text not in described.choices:
-        expected = ", ".join(described.choices)
+def _check_value(name: str, text: str, input_: Input) -> str:
+    if input_.choices and text not in input_.choices:
+        expected = ", ".join(input_.choices)
         raise ImportRejected(f"{name}: expected one of {expected}.")
-    if described.format == "number" and not _NUMBER.fullmatch(text):
+    if input_.format == "number" and not _NUMBER.fullmatch(text):
         raise ImportRejected(f"{name}: expected a number.")
-    if described.format == "boolean" and text not in ("true", "false"):
+    if input_.format == "boolean" and text not in ("true", "false"):
         raise ImportRejected(f"{name}: expected true or false.")
     return _check(name, text)
 

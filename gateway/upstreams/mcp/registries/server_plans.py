@@ -295,8 +295,8 @@ class _Planner:
                 pairs[each.name] = self._value(each.name, value)
         return pairs
 
-    def _has_values(self, described: KeyValueInput) -> bool:
-        return any(name in self.inputs.values for name in (described.name, *described.variables))
+    def _has_values(self, pair: KeyValueInput) -> bool:
+        return any(name in self.inputs.values for name in (pair.name, *pair.variables))
 
     def _value(self, name: str, value: Value) -> Value:
         if value.is_secret:
@@ -365,8 +365,8 @@ class _Planner:
         )
 
 
-def _is_secret(described: KeyValueInput) -> bool:
-    return described.is_secret or any(each.is_secret for each in described.variables.values())
+def _is_secret(pair: KeyValueInput) -> bool:
+    return pair.is_secret or any(each.is_secret for each in pair.variables.values())
 
 
 def _with_environment(
