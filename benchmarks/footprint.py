@@ -14,14 +14,7 @@ from benchmarks.report import Report
 from benchmarks.request import HttpRequest, Unavailable
 from benchmarks.rig import Rig
 from benchmarks.table import Row, Target
-from benchmarks.toolgate import (
-    Installation,
-    gateway,
-    import_openapi,
-    installation,
-    launch,
-    serving,
-)
+from benchmarks.toolgate import Installation, gateway, import_openapi, installation, launch, serving
 
 OPERATIONS = 100
 LARGE = 1000  # operations of the generated description

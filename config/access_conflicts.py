@@ -18,13 +18,7 @@ from config.access import (
     Rule,
 )
 from config.hooks import HOOK_VARIABLES, OF_CALLS, HookSettings
-from config.login import (
-    LONGEST_TOKEN_S,
-    TOO_LONG,
-    client_problems,
-    provider_problems,
-    shared_names,
-)
+from config.login import LONGEST_TOKEN_S, TOO_LONG, client_problems, provider_problems, shared_names
 from config.networks import is_loopback, is_unencrypted
 from config.settings import Settings
 from config.yaml_document import KeyPath, Problem, Where, dotted_path

@@ -17,13 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.training.sets import (
-    ToolSet,
-    TrainingQuery,
-    TrainingTool,
-    seeded,
-    tool_text,
-)
+from benchmarks.training.sets import ToolSet, TrainingQuery, TrainingTool, seeded, tool_text
 from registry.embedding.texts import identifier_words, sentences
 
 Embed = Callable[[list[str]], NDArray[np.float32]]

@@ -11,13 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.training.operations import operation_pairs
-from benchmarks.training.sets import (
-    ToolSet,
-    TrainingQuery,
-    TrainingTool,
-    seeded,
-    tool_text,
-)
+from benchmarks.training.sets import ToolSet, TrainingQuery, TrainingTool, seeded, tool_text
 from registry.embedding.texts import query_text
 
 READ = 24  # tools of the first stage that are read

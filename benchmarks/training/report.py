@@ -11,13 +11,7 @@ from numpy.typing import NDArray
 from benchmarks.training.code import asked, definition, documented
 from benchmarks.training.evaluate import Lexical, Scores
 from benchmarks.training.evaluate import evaluate as evaluated
-from benchmarks.training.inference import (
-    QUERY_TOKENS,
-    TOOL_TOKENS,
-    embed,
-    load_tokenizer,
-    session,
-)
+from benchmarks.training.inference import QUERY_TOKENS, TOOL_TOKENS, embed, load_tokenizer, session
 from benchmarks.training.sets import (
     SAMPLE_SEED,
     TrainingQuery,

@@ -17,13 +17,7 @@ from benchmarks.training.encoder import Weights, load_weights
 from benchmarks.training.evaluate import Scores, fused_scores
 from benchmarks.training.evaluate import evaluate as evaluated
 from benchmarks.training.export import export_int8, load_int8
-from benchmarks.training.inference import (
-    QUERY_TOKENS,
-    TOOL_TOKENS,
-    embed,
-    load_tokenizer,
-    session,
-)
+from benchmarks.training.inference import QUERY_TOKENS, TOOL_TOKENS, embed, load_tokenizer, session
 from benchmarks.training.late import LateInteraction
 from benchmarks.training.lists import Ranking, of_operations, rankings
 from benchmarks.training.operations import operation_pairs

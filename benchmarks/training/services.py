@@ -15,13 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.training.data import Pair
-from benchmarks.training.operations import (
-    ApiOperation,
-    ApiParameter,
-    plain,
-    request,
-    variant,
-)
+from benchmarks.training.operations import ApiOperation, ApiParameter, plain, request, variant
 from benchmarks.training.sets import BadTrainingSet, seeded
 from registry.embedding.texts import identifier_words
 

@@ -35,9 +35,7 @@ from gateway.app.method_tables import dispatchers, resource_reader
 from gateway.app.metrics import register_gauges
 from gateway.app.middleware_order import call_guards, message_middleware
 from gateway.app.routes import admission, application, batches_of, fronts, mcp_front
-from gateway.app.search_usage import (
-    usage_log,
-)
+from gateway.app.search_usage import usage_log
 from gateway.app.shared_state import SharedState, reap
 from gateway.app.stored_secrets import StoredSecrets
 from gateway.app.telemetry_exports import make_metrics_export, make_trace_export

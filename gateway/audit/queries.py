@@ -10,14 +10,7 @@ from msgspec import Struct
 from psycopg import AsyncConnection, sql
 from psycopg.rows import dict_row
 
-from gateway.audit.records import (
-    AuditEntry,
-    Line,
-    canonical,
-    entry_of,
-    link_hash,
-    with_hash,
-)
+from gateway.audit.records import AuditEntry, Line, canonical, entry_of, link_hash, with_hash
 from registry.database.postgres import Pool, borrow
 from schemas.mcp.revisions import HYBRID
 

@@ -21,10 +21,7 @@ from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.output import err, print_json
 from gateway.cli.common.progress import progress_bar, track
-from gateway.cli.common.questions import (
-    print_figures,
-    score_questions,
-)
+from gateway.cli.common.questions import print_figures, score_questions
 from gateway.cli.common.settings import settings_option
 from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
 from gateway.wings.table import wing_kinds

@@ -15,10 +15,7 @@ from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import FAILED
 from gateway.cli.common.output import err, print_json
 from gateway.cli.common.progress import track
-from gateway.cli.common.questions import (
-    print_figures,
-    score_questions,
-)
+from gateway.cli.common.questions import print_figures, score_questions
 from gateway.cli.common.settings import settings_option
 from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
 from schemas.errors import ParseError

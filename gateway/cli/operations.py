@@ -33,10 +33,7 @@ from gateway.cli.common.operation_parameters import (
 )
 from gateway.cli.common.options import ask, check_terminal, json_option, tenant_option, yes_option
 from gateway.cli.common.output import note, print_json, remark, say
-from gateway.cli.common.parameter_types import (
-    DOCUMENT,
-    span_of,
-)
+from gateway.cli.common.parameter_types import DOCUMENT, span_of
 from gateway.cli.common.settings import settings_option
 from gateway.cli.common.tables import cell, print_entries, print_entry
 from gateway.cli.common.text import one_line

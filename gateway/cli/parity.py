@@ -14,9 +14,7 @@ from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, print_rows, say
-from gateway.cli.common.parameter_types import (
-    Number,
-)
+from gateway.cli.common.parameter_types import Number
 from gateway.cli.common.progress import track
 from gateway.parity import report
 from gateway.parity.report import compare

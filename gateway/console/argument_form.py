@@ -5,9 +5,7 @@ from typing import Any
 
 from gateway.console.forms import Form, FormField, Reading, chosen_in, example, read_json
 from gateway.console.page_request import PageRequest
-from gateway.console.rendering import (
-    in_lines,
-)
+from gateway.console.rendering import in_lines
 
 JSON_FIELD = "json"
 

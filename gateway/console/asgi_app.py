@@ -19,9 +19,7 @@ from gateway.console.assets import asset_response
 from gateway.console.login import NOBODY, LoginMethods
 from gateway.console.page_request import PageRequest, read_form
 from gateway.console.pages import ROUTES
-from gateway.console.rendering import (
-    THEMES,
-)
+from gateway.console.rendering import THEMES
 from gateway.console.routes import PageRoute
 from gateway.console.sessions import (
     cookies_of,

@@ -9,9 +9,7 @@ from urllib.parse import urlencode, urlsplit
 from starlette.responses import Response
 
 from gateway.console.page_request import PageRequest, segments_of
-from gateway.console.rendering import (
-    THEMES,
-)
+from gateway.console.rendering import THEMES
 from gateway.console.routes import PageRoute
 from gateway.console.sessions import ConsoleSessions, SignedIds, new_id, set_cookie
 from gateway.console.texts import LANGUAGES

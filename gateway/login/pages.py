@@ -12,9 +12,7 @@ from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from gateway.console.rendering import (
-    templates_of,
-)
+from gateway.console.rendering import templates_of
 from gateway.console.sessions import cookies_of
 from gateway.console.texts import Texts, language_of
 from gateway.context import new_request_id

@@ -21,13 +21,7 @@ from gateway.protocol.revision_adapter import tool_result
 from registry.catalog.catalog import Catalog
 from schemas.binding import ServiceBinding
 from schemas.errors import Denied, InvalidParams, MethodNotFound
-from schemas.hybrid import (
-    HANDLER_NOT_FOUND,
-    InvalidData,
-    ServiceFailed,
-    StatusFault,
-    split,
-)
+from schemas.hybrid import HANDLER_NOT_FOUND, InvalidData, ServiceFailed, StatusFault, split
 from schemas.json_schema.validators import SchemaTooCostly
 from schemas.jsonrpc import Request, decode_json, json_type
 from schemas.mcp.messages import CallToolParams, CallToolResult, read

@@ -16,12 +16,7 @@ from gateway.protocol.dialects import Payload
 from gateway.protocol.revision_adapter import Members, is_failure, tool_result
 from schemas.errors import Fault, ToolFailed, TooManyRequests
 from schemas.jsonrpc import Request, encode
-from schemas.mcp.messages import (
-    META_SERVER,
-    CallToolResult,
-    Implementation,
-    InputRequiredResult,
-)
+from schemas.mcp.messages import META_SERVER, CallToolResult, Implementation, InputRequiredResult
 from schemas.mcp.revisions import Revision
 from schemas.tool import AskingResult, AudioContent, Content, ResourceLink, TextContent, ToolResult
 

@@ -58,14 +58,7 @@ from schemas.jsonrpc import Request, decode_json
 from schemas.mcp.headers import check_params
 from schemas.mcp.messages import CallToolParams, CallToolResult, read
 from schemas.source import Source
-from schemas.tool import (
-    CONTINUE,
-    FIELDS,
-    RelayedResult,
-    TextContent,
-    Tool,
-    ToolResult,
-)
+from schemas.tool import CONTINUE, FIELDS, RelayedResult, TextContent, Tool, ToolResult
 
 CALLS = GatewayBinding("call_tool")
 

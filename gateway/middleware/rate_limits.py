@@ -15,16 +15,7 @@ from prometheus_client.registry import Collector
 
 from config.access import LimitsSettings, Rate
 from gateway.context import Context
-from gateway.interfaces import (
-    Execute,
-    Handler,
-    RateBound,
-    RateKey,
-    Rates,
-    Route,
-    TakeAll,
-    ToolCall,
-)
+from gateway.interfaces import Execute, Handler, RateBound, RateKey, Rates, Route, TakeAll, ToolCall
 from gateway.state.rate_windows import network_of
 from schemas.errors import Overloaded, TooManyRequests
 from schemas.globs import ToolGlobs

@@ -13,13 +13,7 @@ from config.access import Policy
 from gateway.context import Hold
 from gateway.interfaces import ToolCall
 from gateway.policy.engine import Decision
-from registry.access.approvals import (
-    ApprovalRequest,
-    Approvals,
-    RunCall,
-    TooManyWaiting,
-    Use,
-)
+from registry.access.approvals import ApprovalRequest, Approvals, RunCall, TooManyWaiting, Use
 from registry.database.postgres import AWAY, Pool
 from schemas.errors import ApprovalRequired, TooManyRequests, Unavailable
 from schemas.tool import ToolResult

@@ -28,14 +28,7 @@ from schemas.errors import (
 from schemas.jsonrpc import Invalid, Message, Request, Response, encode
 from schemas.mcp.headers import NAMED_BY, decode_header
 from schemas.mcp.messages import META_CAPABILITIES, META_VERSION, InitializeParams, read
-from schemas.mcp.revisions import (
-    HANDSHAKE,
-    STATELESS,
-    SUPPORTED,
-    V2025_03_26,
-    Revision,
-    negotiate,
-)
+from schemas.mcp.revisions import HANDSHAKE, STATELESS, SUPPORTED, V2025_03_26, Revision, negotiate
 
 # Kept by every node for the life of the session, and clients choose how many sessions.
 INTRODUCTION_BYTES = 16_384

@@ -13,13 +13,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from schemas.errors import (
-    Fault,
-    InvalidParams,
-    InvalidRequest,
-    Overloaded,
-    ParseError,
-)
+from schemas.errors import Fault, InvalidParams, InvalidRequest, Overloaded, ParseError
 from schemas.hybrid import (
     HANDLER_NOT_FOUND,
     LEGACY_SWITCHED_OFF,

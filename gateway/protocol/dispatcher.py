@@ -13,13 +13,7 @@ from msgspec.structs import replace
 from gateway.context import REQUEST_ID_BYTES, Context
 from gateway.interfaces import Handler, Middleware, Route
 from gateway.telemetry.traces import TRACEPARENT, parse
-from schemas.errors import (
-    Fault,
-    InternalError,
-    InvalidParams,
-    InvalidRequest,
-    MethodNotFound,
-)
+from schemas.errors import Fault, InternalError, InvalidParams, InvalidRequest, MethodNotFound
 from schemas.jsonrpc import (
     ErrorReply,
     Message,

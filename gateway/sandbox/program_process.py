@@ -14,12 +14,7 @@ import anyio
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from gateway.sandbox.jailed_process import (
-    CodeLimits,
-    JailedProcess,
-    SessionEnded,
-    convert_frame,
-)
+from gateway.sandbox.jailed_process import CodeLimits, JailedProcess, SessionEnded, convert_frame
 from gateway.sandbox.javascript import ENGINE
 from gateway.sandbox.script_runner import DIRECTORY
 from schemas.errors import ToolgateError

@@ -14,14 +14,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
-from gateway.context import (
-    NO_OPTIONS,
-    AsyncPreference,
-    Context,
-    Identify,
-    Identity,
-    QueryOptions,
-)
+from gateway.context import NO_OPTIONS, AsyncPreference, Context, Identify, Identity, QueryOptions
 from gateway.operations.job_declarations import RESPOND_ASYNC, prefers_async
 from gateway.protocol.batches import Batches
 from gateway.protocol.dialects import (

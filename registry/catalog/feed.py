@@ -30,12 +30,7 @@ from registry.sources.import_specs import (
     spec_of,
 )
 from registry.sources.imports import Sources
-from registry.sources.source_reader import (
-    NO_SERVICES,
-    Lister,
-    Services,
-    concurrent_lister,
-)
+from registry.sources.source_reader import NO_SERVICES, Lister, Services, concurrent_lister
 from registry.sources.tool_store import ToolStore
 from schemas.errors import ToolgateError
 from schemas.urls import without_queries

@@ -40,15 +40,8 @@ from registry.database.client_programs import (
     service_file,
 )
 from registry.database.embedded_server import DatabaseError
-from registry.database.move_mark import (
-    MARK_PREFIX,
-    ClosedMark,
-    closed_mark,
-    database_comment,
-)
-from registry.database.postgres import (
-    Database,
-)
+from registry.database.move_mark import MARK_PREFIX, ClosedMark, closed_mark, database_comment
+from registry.database.postgres import Database
 
 MARK_TABLE = "toolgate_move_t"  # in the target, until the move is finished
 POLL_S = 0.2

@@ -15,12 +15,7 @@ from psycopg import AsyncCursor
 from registry.database.postgres import Pool, autocommit, borrow
 from registry.database.tables import Tables
 from registry.database.tenants import list_tenants, lock_tenant
-from registry.database.tool_and_source_rows import (
-    RawLoader,
-    StoredSource,
-    readable,
-    source_of,
-)
+from registry.database.tool_and_source_rows import RawLoader, StoredSource, readable, source_of
 from registry.skills.rows import load_skills
 from registry.skills.snapshot import SkillSnapshot
 from registry.sources.import_plan import Changes, SavedTools, SourceDraft

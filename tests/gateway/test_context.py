@@ -7,14 +7,7 @@ import msgspec
 import pytest
 
 from gateway import context
-from gateway.context import (
-    OUTBOX_BYTES,
-    OUTBOX_LIMIT,
-    Outbox,
-    Principal,
-    Session,
-    new_request_id,
-)
+from gateway.context import OUTBOX_BYTES, OUTBOX_LIMIT, Outbox, Principal, Session, new_request_id
 from schemas.mcp.revisions import V2025_06_18
 
 pytestmark = pytest.mark.anyio

@@ -27,14 +27,7 @@ from starlette.types import ASGIApp
 
 from tests.servers import everything_jobs, everything_questions  # noqa: F401 - register tools
 from tests.servers.everything_call import Audience, Call, Context, InputNeeded, session_key
-from tests.servers.everything_items import (
-    RESOURCES,
-    TEMPLATES,
-    completions,
-    prompt,
-    prompts,
-    read,
-)
+from tests.servers.everything_items import RESOURCES, TEMPLATES, completions, prompt, prompts, read
 from tests.servers.everything_tasks import EXTENSION, Tasks, declaration_error, declares_tasks
 from tests.servers.everything_tools import CHANGED, TOOLS, Tool, changed_tool, error_result
 from tests.servers.everything_wire import ERAS, Era, Events, OneEra

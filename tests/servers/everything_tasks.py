@@ -21,14 +21,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import Field
 
-from tests.servers.everything_call import (
-    ANSWERS,
-    Audience,
-    Call,
-    Context,
-    Questions,
-    session_key,
-)
+from tests.servers.everything_call import ANSWERS, Audience, Call, Context, Questions, session_key
 from tests.servers.everything_tools import TOOLS, Tool
 
 EXTENSION = "io.modelcontextprotocol/tasks"

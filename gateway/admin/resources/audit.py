@@ -9,13 +9,7 @@ from msgspec import Meta, Struct
 
 from gateway.admin.registry_parts import JobParts
 from gateway.audit.call_summary import SummedCalls, sum_calls
-from gateway.audit.queries import (
-    AuditQuery,
-    LegacyClient,
-    RecordedEntry,
-    legacy_clients,
-    search,
-)
+from gateway.audit.queries import AuditQuery, LegacyClient, RecordedEntry, legacy_clients, search
 from gateway.audit.records import AuditEntry
 from gateway.audit.verification import ChainReport, verify
 from gateway.operations.job_declarations import AsJob

@@ -56,13 +56,7 @@ from registry.sources.import_specs import (
     removed_from_settings,
     spec_of,
 )
-from registry.sources.imports import (
-    ImportReport,
-    SourceChanged,
-    SourceExists,
-    Sources,
-    preview,
-)
+from registry.sources.imports import ImportReport, SourceChanged, SourceExists, Sources, preview
 from registry.sources.source_reader import Lister
 from registry.sources.source_versions import Difference, History, Versions
 from registry.sources.tool_store import ToolStore

@@ -23,13 +23,7 @@ from gateway.operations.operation import (
     TaggedView,
 )
 from gateway.operations.paging import ListPage, Paging
-from gateway.operations.problems import (
-    ProblemDetails,
-    conflict,
-    invalid,
-    not_found,
-    sentence,
-)
+from gateway.operations.problems import ProblemDetails, conflict, invalid, not_found, sentence
 from gateway.state.fair_limiter import FairLimiter
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs

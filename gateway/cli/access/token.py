@@ -24,9 +24,7 @@ from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option, tenant_option
 from gateway.cli.common.output import out, print_json, remark, say
-from gateway.cli.common.parameter_types import (
-    DURATION,
-)
+from gateway.cli.common.parameter_types import DURATION
 from gateway.cli.common.settings import settings_option
 from gateway.cli.operations import open_client
 from gateway.cli.running.client import gateway_options

@@ -18,15 +18,9 @@ from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import fail
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import out, print_json, print_rows
-from gateway.cli.common.parameter_types import (
-    Number,
-)
+from gateway.cli.common.parameter_types import Number
 from gateway.cli.common.settings import settings_option
-from gateway.cli.running.client import (
-    EXPECTED_URL,
-    RunningGateway,
-    running_gateway,
-)
+from gateway.cli.running.client import EXPECTED_URL, RunningGateway, running_gateway
 from gateway.cli.running.health import get_text
 
 OK_OUTCOME = "ok"

@@ -10,25 +10,14 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from gateway.admin.requests_from_views import (
-    READERS,
-    NotPortable,
-    local_import,
-    type_of_request,
-)
+from gateway.admin.requests_from_views import READERS, NotPortable, local_import, type_of_request
 from gateway.admin.resource_views import VIEWS
 from gateway.cli.commands import GROUPS
 from gateway.cli.common.failure import CommandFailure, fail, warn
 from gateway.cli.operations import declared_operations
 from gateway.cli.running.client import OperationClient, RunningGateway
 from gateway.cli.running.jobs import wait_for_job
-from gateway.cli.stored.document import (
-    SECRETS,
-    Document,
-    Json,
-    Sections,
-    without_defaults,
-)
+from gateway.cli.stored.document import SECRETS, Document, Json, Sections, without_defaults
 from gateway.operations.operation import BODY, IF_MATCH, IF_NONE_MATCH, Operation
 from gateway.operations.resource_view import ResourceView, StoredEntries, StoredLinks
 from schemas.source import MANUAL

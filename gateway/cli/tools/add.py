@@ -14,9 +14,7 @@ from gateway.cli.common.failure import USAGE, fail, warn
 from gateway.cli.common.operation_parameters import given_members, members_of_call, option
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, remark, say
-from gateway.cli.common.parameter_types import (
-    DOCUMENT,
-)
+from gateway.cli.common.parameter_types import DOCUMENT
 from gateway.cli.operations import Connect, client_option, declared_operations
 from gateway.sandbox.script_runner import Sandbox
 from gateway.upstreams.script import OFF

@@ -14,12 +14,7 @@ from aiohttp import ThreadedResolver
 
 from config.connections import ConnectionsSettings
 from registry.documents.fetch import read_at_most
-from registry.documents.ssrf_protection import (
-    PublicResolver,
-    check_url_host,
-    is_private,
-    read_url,
-)
+from registry.documents.ssrf_protection import PublicResolver, check_url_host, is_private, read_url
 from schemas.errors import ToolgateError
 
 GUARD = "connections.private_networks"  # the setting that lets documents lead anywhere

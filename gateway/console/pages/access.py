@@ -10,12 +10,8 @@ from starlette.responses import Response
 from config.access import Policy, Rule
 from gateway.console.forms import read_json
 from gateway.console.page_request import PageRequest, as_json, segments_of
-from gateway.console.pages.operation_buttons import (
-    buttons,
-)
-from gateway.console.rendering import (
-    indent_json,
-)
+from gateway.console.pages.operation_buttons import buttons
+from gateway.console.rendering import indent_json
 from gateway.console.routes import PageRoute
 from gateway.policy.engine import Subject, is_judged
 from gateway.policy.rule_matches import matching_tools

@@ -6,9 +6,7 @@ import io
 from starlette.responses import Response
 
 from gateway.console.page_request import PageRequest, as_json
-from gateway.console.pages.operation_buttons import (
-    buttons,
-)
+from gateway.console.pages.operation_buttons import buttons
 from gateway.console.routes import PageRoute
 from gateway.operations.csv_cells import csv_cell
 

@@ -9,9 +9,7 @@ from starlette.responses import Response
 from config.access import LimitsSettings
 from gateway.console.page_request import PageRequest
 from gateway.console.pages.overview import operator_role_text
-from gateway.console.rendering import (
-    number,
-)
+from gateway.console.rendering import number
 from gateway.console.routes import PageRoute
 
 LIMITS: Mapping[str, str] = {

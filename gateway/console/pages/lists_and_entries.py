@@ -8,10 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from gateway.admin.resource_views import VIEWS
-from gateway.console.forms import (
-    Form,
-    add_texts,
-)
+from gateway.console.forms import Form, add_texts
 from gateway.console.page_request import PageRequest, as_json
 from gateway.console.pages.operation_buttons import buttons
 from gateway.console.routes import PageRoute

@@ -17,9 +17,7 @@ from starlette.responses import Response
 from config.access import Audit
 from gateway.admin.resources.audit import READ
 from gateway.console.page_request import PageRequest, as_json
-from gateway.console.pages.audit import (
-    is_recorded,
-)
+from gateway.console.pages.audit import is_recorded
 from gateway.console.routes import PageRoute
 from gateway.context import Principal
 from gateway.operations.problems import ProblemDetails, lacks_scope

@@ -5,9 +5,7 @@ from typing import Any
 from starlette.responses import Response
 
 from gateway.console.page_request import PageRequest
-from gateway.console.pages.operation_buttons import (
-    buttons,
-)
+from gateway.console.pages.operation_buttons import buttons
 from gateway.console.routes import PageRoute
 
 SUBJECTS = (

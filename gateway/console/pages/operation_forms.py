@@ -24,10 +24,7 @@ from gateway.console.forms import (
 )
 from gateway.console.page_request import PageRequest, segments_of
 from gateway.console.pages.operation_buttons import NAMES, title_of
-from gateway.console.rendering import (
-    JSON_BYTES,
-    in_lines,
-)
+from gateway.console.rendering import JSON_BYTES, in_lines
 from gateway.console.routes import PageRoute
 from gateway.console.visitor_operations import NO_ERRORS, OperationAnswer
 from gateway.operations.operation import Operation

@@ -14,10 +14,7 @@ from starlette.responses import Response
 from gateway.console.argument_form import Adapt, ArgumentForm
 from gateway.console.forms import FormField
 from gateway.console.page_request import PageRequest, as_json
-from gateway.console.rendering import (
-    indent_json,
-    pretty,
-)
+from gateway.console.rendering import indent_json, pretty
 from gateway.console.routes import PageRoute
 from gateway.console.visitor_operations import RpcAnswer
 from gateway.methods.capabilities import has

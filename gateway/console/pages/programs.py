@@ -6,9 +6,7 @@ from msgspec import Raw
 from starlette.responses import Response
 
 from gateway.console.page_request import PageRequest
-from gateway.console.rendering import (
-    indent_json,
-)
+from gateway.console.rendering import indent_json
 from gateway.console.routes import PageRoute
 from gateway.console.visitor_operations import Trial
 from registry.names.tool_names import CODE_TOOLS

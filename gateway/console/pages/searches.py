@@ -8,9 +8,7 @@ from starlette.responses import Response
 
 from gateway.console.forms import read_json
 from gateway.console.page_request import PageRequest, as_json
-from gateway.console.pages.operation_buttons import (
-    buttons,
-)
+from gateway.console.pages.operation_buttons import buttons
 from gateway.console.plots import calibration_plot, recall_plot
 from gateway.console.routes import PageRoute
 from gateway.console.visitor_operations import OperationAnswer

@@ -8,9 +8,7 @@ from starlette.responses import Response
 from gateway.admin.resource_views import VIEWS
 from gateway.console.graph import GraphEdge, draw_graph
 from gateway.console.page_request import PageRequest, as_json
-from gateway.console.pages.operation_buttons import (
-    buttons,
-)
+from gateway.console.pages.operation_buttons import buttons
 from gateway.console.routes import PageRoute
 from gateway.console.visitor_operations import OperationAnswer
 from registry.display.token_budgets import CHARACTERS

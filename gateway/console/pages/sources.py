@@ -13,9 +13,7 @@ from gateway.admin.resources.import_requests import Import
 from gateway.admin.resources.member_texts import IMPORT
 from gateway.console.forms import Form, add_texts, chosen_in, read_json
 from gateway.console.page_request import PageRequest, as_json
-from gateway.console.pages.operation_buttons import (
-    buttons,
-)
+from gateway.console.pages.operation_buttons import buttons
 from gateway.console.routes import PageRoute
 
 ACTS = ("refreshSource", "uploadDocument", "rollBack", "deleteSource")

@@ -14,9 +14,7 @@ from gateway.console.pages.playground import (
     items_of,
     text_of,
 )
-from gateway.console.rendering import (
-    pretty,
-)
+from gateway.console.rendering import pretty
 from gateway.console.routes import PageRoute
 from gateway.console.visitor_operations import RpcAnswer
 from schemas.errors import InvalidParams, MethodNotFound

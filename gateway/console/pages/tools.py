@@ -12,10 +12,7 @@ from starlette.responses import Response
 
 from gateway.console.argument_form import ArgumentForm
 from gateway.console.page_request import PageRequest, as_json
-from gateway.console.rendering import (
-    indent_json,
-    pretty,
-)
+from gateway.console.rendering import indent_json, pretty
 from gateway.console.routes import PageRoute
 from gateway.console.texts import encode_json, visible
 from gateway.console.visitor_operations import Trial

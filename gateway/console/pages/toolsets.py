@@ -6,9 +6,7 @@ from typing import Any
 from starlette.responses import Response
 
 from gateway.console.page_request import PageRequest
-from gateway.console.pages.operation_buttons import (
-    buttons,
-)
+from gateway.console.pages.operation_buttons import buttons
 from gateway.console.routes import PageRoute
 from gateway.console.visitor_operations import OperationAnswer
 

@@ -19,13 +19,7 @@ from gateway.context import Context
 from gateway.state.background_tasks import wait_for_first
 from gateway.telemetry.histograms import BUCKETS_S, Histogram
 from gateway.upstreams.auth.caller import Caller, CallerHolder
-from gateway.upstreams.auth.delegation import (
-    NONE,
-    Headers,
-    auth_headers,
-    on_behalf,
-    renew_caller,
-)
+from gateway.upstreams.auth.delegation import NONE, Headers, auth_headers, on_behalf, renew_caller
 from gateway.upstreams.http.client import hooked_headers
 from gateway.upstreams.http.source_pools import SourcePool as Connected
 from gateway.upstreams.http.source_pools import UpstreamFailed
@@ -35,12 +29,7 @@ from gateway.upstreams.mcp.http_requests_and_responses import HttpStatusError
 from gateway.upstreams.mcp.link_and_handlers import Link, MessageHandler, SubscribableLink, Timeout
 from gateway.upstreams.mcp.session_pool import SHARED_KEY, SessionKey, SessionPool
 from schemas.errors import Fault, MethodNotFound, RelayedFault
-from schemas.mcp.messages import (
-    PROMPTS_CHANGED,
-    RESOURCE_UPDATED,
-    RESOURCES_CHANGED,
-    TOOLS_CHANGED,
-)
+from schemas.mcp.messages import PROMPTS_CHANGED, RESOURCE_UPDATED, RESOURCES_CHANGED, TOOLS_CHANGED
 from schemas.mcp.revisions import V2025_11_25, Revision
 from schemas.source import Source
 

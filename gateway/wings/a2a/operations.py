@@ -35,14 +35,7 @@ from schemas.a2a.errors import (
     TaskNotFound,
     UnsupportedOperation,
 )
-from schemas.a2a.model import (
-    AgentCard,
-    ListRequest,
-    Message,
-    PushConfig,
-    Task,
-    TaskState,
-)
+from schemas.a2a.model import AgentCard, ListRequest, Message, PushConfig, Task, TaskState
 from schemas.a2a.versions import Version, decode, encode
 from schemas.tool import Tool
 

@@ -26,14 +26,7 @@ from gateway.wings.http_tool_calls import structured_body
 from gateway.wings.interface import WingEvent
 from registry.access.approvals import Approvals
 from schemas.a2a.model import Artifact, Message, Part, TaskState
-from schemas.errors import (
-    Denied,
-    Fault,
-    Forbidden,
-    InvalidParams,
-    MethodNotFound,
-    Unavailable,
-)
+from schemas.errors import Denied, Fault, Forbidden, InvalidParams, MethodNotFound, Unavailable
 from schemas.tool import EmbeddedResource, ResourceLink, TextContent, Tool, ToolResult
 
 OWN = "a2a"  # the source of the wing's tools

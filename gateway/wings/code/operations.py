@@ -11,10 +11,7 @@ from config.code import CodeSettings
 from gateway.operations.job_declarations import AsJob
 from gateway.operations.operation import Operation, OperationInput
 from gateway.operations.problems import invalid
-from gateway.sandbox.program_process import (
-    ProgramLanguage,
-    javascript_engine,
-)
+from gateway.sandbox.program_process import ProgramLanguage, javascript_engine
 from gateway.wings.code.program_pool import ProgramPool
 from gateway.wings.code.program_runner import Runner
 from gateway.wings.code.requests_and_views import ProgramView, RunList, RunProgram

@@ -8,12 +8,7 @@ repeated.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    asynccontextmanager,
-    suppress,
-)
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import TypeVar
 from uuid import uuid4
@@ -28,9 +23,7 @@ from gateway.http_client.deadline import Deadline
 from gateway.operations.job_declarations import NO_JOB, Job
 from gateway.operations.operation import OperationInput
 from gateway.operations.problems import ProblemDetails, not_found, unavailable
-from gateway.operations.stored_callers import (
-    caller_of,
-)
+from gateway.operations.stored_callers import caller_of
 from gateway.policy.approval_gate import write_time
 from gateway.sandbox.jailed_process import SessionEnded
 from gateway.sandbox.program_process import AnswerAsk, Program, ProgramEnd
@@ -44,12 +37,7 @@ from gateway.wings.code.requests_and_views import (
     failure_view,
 )
 from gateway.wings.code.run_calls import RunCalls
-from gateway.wings.code.stored_runs import (
-    PendingCall,
-    ProgramRun,
-    StoredProgram,
-    StoredRuns,
-)
+from gateway.wings.code.stored_runs import PendingCall, ProgramRun, StoredProgram, StoredRuns
 from gateway.wings.interface import WingParts
 from gateway.wings.run_supervisor import HeldRun, RunSupervisor
 from registry.access.approvals import Approvals, HeldProgram, TooManyWaiting

@@ -22,11 +22,7 @@ from gateway.wings.knowledge.caller_access import WRITE, knowledge_reader
 from gateway.wings.knowledge.cited_answers import Answerer, AnswerRequest
 from gateway.wings.knowledge.collections import CollectionStore
 from gateway.wings.knowledge.model_spending import DailySpending
-from gateway.wings.knowledge.requests_and_views import (
-    AnswerView,
-    KnowledgeFound,
-    QueryKnowledge,
-)
+from gateway.wings.knowledge.requests_and_views import AnswerView, KnowledgeFound, QueryKnowledge
 from gateway.wings.models.messages import ChatModels, ModelFailed, Payer
 from gateway.wings.models.usage import BudgetExhausted
 from registry.database.postgres import Pool

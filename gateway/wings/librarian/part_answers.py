@@ -16,13 +16,7 @@ from msgspec import Struct
 from config.librarian import AnswerCacheSettings
 from gateway.wings.document_library import Passage
 from gateway.wings.librarian.run_budget import RunLedger
-from gateway.wings.models.messages import (
-    NO_PAYER,
-    ChatMessage,
-    ChatModel,
-    Payer,
-    RequestOptions,
-)
+from gateway.wings.models.messages import NO_PAYER, ChatMessage, ChatModel, Payer, RequestOptions
 from gateway.wings.models.usage import ModelCost, TokenUsage
 from registry.database.postgres import Pool
 from registry.database.tables import Tables

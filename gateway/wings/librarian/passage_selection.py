@@ -6,13 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gateway.wings.document_library import (
-    DATA_KINDS,
-    PROSE_KINDS,
-    Lines,
-    Passage,
-    RelatedFile,
-)
+from gateway.wings.document_library import DATA_KINDS, PROSE_KINDS, Lines, Passage, RelatedFile
 from gateway.wings.librarian.citations import Citation, VerifiedClaim, terms_of
 
 RELEVANCE = 0.7  # share of relevance against novelty

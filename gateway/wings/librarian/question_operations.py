@@ -29,11 +29,7 @@ from gateway.wings.librarian.query_engine import (
     Progress,
     QueryEngine,
 )
-from gateway.wings.librarian.requests_and_views import (
-    CollectionName,
-    QuestionList,
-    QuestionPaging,
-)
+from gateway.wings.librarian.requests_and_views import CollectionName, QuestionList, QuestionPaging
 from gateway.wings.librarian.research import Research
 from gateway.wings.librarian.research_runs import RunLog, RunState, RunStore, StoredRun, TakenOver
 from gateway.wings.librarian.run_budget import RunLedger, RunSpent

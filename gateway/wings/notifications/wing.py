@@ -37,11 +37,7 @@ from gateway.wings.notifications.concerns import (
     waiting_approvals,
 )
 from gateway.wings.notifications.messages import IncidentMessage
-from gateway.wings.notifications.operations import (
-    SUBJECTS,
-    notification_operations,
-    open_endpoint,
-)
+from gateway.wings.notifications.operations import SUBJECTS, notification_operations, open_endpoint
 from gateway.wings.notifications.senders import Destination, TargetSender
 from gateway.wings.notifications.store import Delivery, NotificationStore
 from registry.access.column_encryption import Vault

@@ -9,22 +9,8 @@ import pytest
 
 from benchmarks.training import __main__ as commands
 from benchmarks.training.data import set_pairs
-from benchmarks.training.lists import (
-    READ,
-    chosen,
-    lots,
-    of_operations,
-    rankings,
-    usable,
-)
-from benchmarks.training.sets import (
-    ToolSet,
-    TrainingQuery,
-    TrainingTool,
-    rounds,
-    sample,
-    seeded,
-)
+from benchmarks.training.lists import READ, chosen, lots, of_operations, rankings, usable
+from benchmarks.training.sets import ToolSet, TrainingQuery, TrainingTool, rounds, sample, seeded
 
 WRONG = 7
 

@@ -6,12 +6,7 @@ from datetime import timedelta
 import anyio
 import pytest
 
-from gateway.audit.queries import (
-    AuditQuery,
-    LegacyClient,
-    legacy_clients,
-    search,
-)
+from gateway.audit.queries import AuditQuery, LegacyClient, legacy_clients, search
 from registry.database.postgres import borrow
 from tests.fixtures_database import HOST
 from tests.gateway.audit.conftest import NOON, entry, writer

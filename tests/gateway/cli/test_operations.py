@@ -20,12 +20,7 @@ from gateway.cli import operations
 from gateway.cli.commands import GROUPS, CommandRow
 from gateway.cli.common import options
 from gateway.cli.common.output import err, out
-from gateway.cli.common.parameter_types import (
-    PAST,
-    TIME,
-    seconds_of,
-    span_of,
-)
+from gateway.cli.common.parameter_types import PAST, TIME, seconds_of, span_of
 from tests.gateway.cli.conftest import Toolgate
 
 GENERATED = [

@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.common.parameter_types import (
-    read_document,
-)
+from gateway.cli.common.parameter_types import read_document
 
 
 @pytest.mark.parametrize("name", ["body.yaml", "body:2.yaml", "a: b.json", "[v2].yaml", "{x}.yaml"])

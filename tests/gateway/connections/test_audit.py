@@ -6,13 +6,7 @@ import pytest
 
 from config.settings import DatabaseSettings
 from tests.gateway.connections.oauth_service import Drive
-from tests.gateway.connections.services import (
-    connect,
-    link_of,
-    office,
-    rows_of,
-    token_of,
-)
+from tests.gateway.connections.services import connect, link_of, office, rows_of, token_of
 from tests.gateway.connections.test_mcp import files_office
 from tests.gateway.connections.test_oauth import authorize, connected_office
 from tests.gateway.login.company import browsing

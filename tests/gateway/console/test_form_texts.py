@@ -13,9 +13,7 @@ from config.settings import Settings
 from gateway.admin.resource_views import VIEWS
 from gateway.cli.operations import declared_operations
 from gateway.console.forms import Form, FormField, add_texts, walk
-from gateway.console.pages.operation_buttons import (
-    TITLES,
-)
+from gateway.console.pages.operation_buttons import TITLES
 from gateway.console.texts import translations
 from gateway.operations.member_texts import NAME_TEXTS, MemberText
 from gateway.operations.operation import Operation

@@ -7,12 +7,8 @@ from msgspec.structs import replace
 
 from config.settings import Settings
 from gateway.admin.resource_views import VIEWS
-from gateway.console.pages.lists_and_entries import (
-    acts_of,
-)
-from gateway.console.pages.operation_buttons import (
-    TITLES,
-)
+from gateway.console.pages.lists_and_entries import acts_of
+from gateway.console.pages.operation_buttons import TITLES
 from gateway.wings.a2a.wing import PAGES as A2A
 from gateway.wings.agent.wing import PAGES as AGENT
 from gateway.wings.events.wing import PAGES as EVENTS

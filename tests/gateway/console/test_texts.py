@@ -17,26 +17,10 @@ from gateway.console.navigation import GROUPS, OF_WINGS, title_of_wing
 from gateway.console.pages.costs import NAMES_OF_NOTHING
 from gateway.console.pages.costs import TITLES as COSTS
 from gateway.console.pages.limits import DERIVED, LIMITS, REFUSALS, UNLIMITED, WHEN_DOWN
-from gateway.console.pages.lists_and_entries import (
-    FILTER_TEXTS,
-)
-from gateway.console.pages.operation_buttons import (
-    TITLES,
-)
-from gateway.console.rendering import (
-    MARKDOWN_CHARACTERS,
-    code_spans,
-    indent_json,
-    markdown,
-)
-from gateway.console.texts import (
-    OUTCOMES,
-    PROBLEMS,
-    Texts,
-    language_of,
-    translations,
-    visible,
-)
+from gateway.console.pages.lists_and_entries import FILTER_TEXTS
+from gateway.console.pages.operation_buttons import TITLES
+from gateway.console.rendering import MARKDOWN_CHARACTERS, code_spans, indent_json, markdown
+from gateway.console.texts import OUTCOMES, PROBLEMS, Texts, language_of, translations, visible
 from gateway.login import texts as login_texts
 from gateway.operations.csv_cells import csv_cell
 from gateway.wings.agent.wing import PAGES as AGENT

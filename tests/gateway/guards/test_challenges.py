@@ -9,12 +9,7 @@ from gateway.context import Identity, Principal
 from gateway.guards.protected_resource import WELL_KNOWN, Challenges, ResourceIdentifiers, demanding
 from gateway.protocol.challenges import challenge
 from schemas.errors import Fault, Unavailable
-from schemas.hybrid import (
-    AUTH_TOKEN_SCOPE_MISMATCH,
-    MISSING_AUTH_TOKEN,
-    ScopeMismatch,
-    StatusFault,
-)
+from schemas.hybrid import AUTH_TOKEN_SCOPE_MISMATCH, MISSING_AUTH_TOKEN, ScopeMismatch, StatusFault
 from tests.gateway.asgi import Wire, http
 
 pytestmark = pytest.mark.anyio

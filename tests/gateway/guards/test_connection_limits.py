@@ -18,12 +18,7 @@ from uvicorn.server import ServerState
 
 from config.load import load
 from gateway.guards import connection_limits
-from gateway.guards.connection_limits import (
-    PIECE_BYTES,
-    SPARE,
-    BoundedProtocol,
-    bounded_protocol,
-)
+from gateway.guards.connection_limits import PIECE_BYTES, SPARE, BoundedProtocol, bounded_protocol
 from tests.fixtures_servers import serving
 
 pytestmark = pytest.mark.anyio

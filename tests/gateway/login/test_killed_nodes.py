@@ -21,15 +21,7 @@ from aiohttp import ClientError
 from config.settings import DatabaseSettings
 from tests.fixtures_servers import serving
 from tests.gateway.cli.processes import Served, serve_process, start
-from tests.gateway.login.company import (
-    KEY,
-    REDIRECT,
-    VERIFIER,
-    Answer,
-    challenge,
-    fields,
-    query_of,
-)
+from tests.gateway.login.company import KEY, REDIRECT, VERIFIER, Answer, challenge, fields, query_of
 from tests.properties import SHARE
 from tests.servers.authorization import Late
 from tests.servers.identity import CLIENT, SECRET, Identity

@@ -27,14 +27,7 @@ from registry.search import Filters, Hit, SearchQuery, SearchResult
 from registry.skills.skill_md import Access, compose
 from registry.skills.snapshot import Agent, Skill, SkillFile, SkillSnapshot, SkillTool
 from schemas.binding import GatewayBinding
-from schemas.errors import (
-    Fault,
-    Forbidden,
-    InvalidParams,
-    MethodNotFound,
-    Unavailable,
-    Unreachable,
-)
+from schemas.errors import Fault, Forbidden, InvalidParams, MethodNotFound, Unavailable, Unreachable
 from schemas.jsonrpc import encode
 from schemas.mcp.revisions import V2025_11_25, V2026_07_28
 from schemas.tool import Annotations

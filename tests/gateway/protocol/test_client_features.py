@@ -4,20 +4,8 @@ import copy
 
 import pytest
 
-from gateway.protocol.client_features import (
-    ELICIT,
-    SAMPLE,
-    RefusalReason,
-    for_client,
-    for_server,
-)
-from schemas.mcp.revisions import (
-    V2024_11_05,
-    V2025_03_26,
-    V2025_06_18,
-    V2025_11_25,
-    V2026_07_28,
-)
+from gateway.protocol.client_features import ELICIT, SAMPLE, RefusalReason, for_client, for_server
+from schemas.mcp.revisions import V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28
 from tests.revisions import by_revision
 
 NEWER = (V2025_11_25, V2026_07_28)

@@ -7,14 +7,7 @@ from typing import Any
 import pytest
 
 from config.settings import Settings
-from tests.fixtures_gateway import (
-    META,
-    MODERN,
-    Client,
-    Recorder,
-    running,
-    with_mcp,
-)
+from tests.fixtures_gateway import META, MODERN, Client, Recorder, running, with_mcp
 from tests.gateway.shared import anyio_backend, client, service
 from tests.gateway.verbs import install
 

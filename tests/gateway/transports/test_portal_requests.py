@@ -7,15 +7,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from config.settings import Settings
-from tests.gateway.portal import (
-    COMMAND,
-    QUERY,
-    RPC,
-    Portal,
-    legacy,
-    portal,
-    service,
-)
+from tests.gateway.portal import COMMAND, QUERY, RPC, Portal, legacy, portal, service
 from tests.gateway.shared import anyio_backend
 from tests.servers import rules
 

@@ -12,13 +12,7 @@ from config.sources import SchemeSettings
 from registry.access.access_feed import CHANNEL
 from registry.access.secrets import Keys
 from registry.connections import CONNECTIONS
-from registry.connections.accounts import (
-    Connections,
-    NewConnection,
-    Owner,
-    Secret,
-    TooManyAccounts,
-)
+from registry.connections.accounts import Connections, NewConnection, Owner, Secret, TooManyAccounts
 from registry.database.postgres import Database
 from registry.login import LOGIN
 from tests.fixtures_database import HOST

@@ -17,13 +17,7 @@ from jsonschema_rs import Draft202012Validator
 from msgspec import Raw
 from tree_sitter import Language, Node, Parser
 
-from registry.display.stubs import (
-    StubLanguage,
-    fit_stubs,
-    write_alias,
-    write_comment,
-    write_stub,
-)
+from registry.display.stubs import StubLanguage, fit_stubs, write_alias, write_comment, write_stub
 from registry.display.token_budgets import tokens
 from registry.display.tool_shaper import ListedTool
 from registry.importers.openapi import parse, read

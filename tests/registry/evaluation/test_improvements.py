@@ -5,12 +5,7 @@ from typing import Any
 
 import pytest
 
-from registry.evaluation.improvements import (
-    TOOLS,
-    DescribedTool,
-    improvements,
-    propose_description,
-)
+from registry.evaluation.improvements import TOOLS, DescribedTool, improvements, propose_description
 from registry.evaluation.request_sets import RelevantTools
 
 OBJECT: Mapping[str, Any] = {"type": "object"}

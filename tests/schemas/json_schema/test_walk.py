@@ -5,14 +5,7 @@ from typing import Any
 import pytest
 
 from schemas.json_schema.keywords import COMPOSITIONS
-from schemas.json_schema.walk import (
-    DROPPED,
-    INSIDE,
-    nodes,
-    rewrite,
-    rewrite_references,
-    subschemas,
-)
+from schemas.json_schema.walk import DROPPED, INSIDE, nodes, rewrite, rewrite_references, subschemas
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from authlib.oauth2 import AuthorizationServer, OAuth2Error
-from authlib.oauth2.rfc6749 import (
-    JsonPayload,
-    JsonRequest,
-    OAuth2Payload,
-    OAuth2Request,
-)
+from authlib.oauth2.rfc6749 import JsonPayload, JsonRequest, OAuth2Payload, OAuth2Request
 from authlib.oauth2.rfc7009 import RevocationEndpoint
 from authlib.oauth2.rfc7591 import ClientRegistrationEndpoint, InvalidClientMetadataError
 from authlib.oauth2.rfc9207 import IssuerParameter

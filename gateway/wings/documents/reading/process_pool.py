@@ -12,13 +12,7 @@ from typing import cast
 
 import anyio
 import msgspec
-from anyio import (
-    BrokenResourceError,
-    ClosedResourceError,
-    EndOfStream,
-    IncompleteRead,
-    to_thread,
-)
+from anyio import BrokenResourceError, ClosedResourceError, EndOfStream, IncompleteRead, to_thread
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 from msgspec.structs import replace

@@ -39,10 +39,7 @@ from gateway.wings.documents.reading.reader_messages import (
     WorkerReady,
 )
 from gateway.wings.documents.reading.reading_limits import ReadingRefused
-from gateway.wings.documents.reading.source_files import (
-    is_generated,
-    select_files,
-)
+from gateway.wings.documents.reading.source_files import is_generated, select_files
 from gateway.wings.documents.reading.wasm_limits import ChunkerRefused
 
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000  # linux/sched.h
