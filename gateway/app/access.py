@@ -4,25 +4,21 @@ and audit."""
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import anyio
 
 from config.settings import Settings
-from gateway.admin.http_api import AdminAction
 from gateway.app.access_hooks import AccessHooks
 from gateway.app.audit_log import AuditCollector
 from gateway.app.identities import USED_EVERY_S, Identities
 from gateway.app.protected_resources import ProtectedResource, endpoints_of, resources_of
 from gateway.app.request_limits import Bounds
-from gateway.audit.records import AuditEntry
 from gateway.context import Context
 from gateway.guards.protected_resource import demanding
 from gateway.interfaces import Counter, Events, Guard
 from gateway.middleware.guardrails import Guardrails
 from gateway.middleware.policy_guard import ForwarderGuard, PolicyGuard, arguments_for_approvers
-from gateway.operations.job_declarations import JobAct
 from gateway.policy.approval_gate import ApprovalGate
 from gateway.policy.engine import callers_rules
 from gateway.policy.visibility import Denials, PolicyView
@@ -125,22 +121,6 @@ class Access:
         """Act by a change that this process has made, before it is answered."""
         if (pool := self._handle.pool()) is not None:
             await self._access_feed.reload(name, pool)
-
-    def remember(self, action: AdminAction) -> None:
-        """Record an action of the admin API in the audit log."""
-        self.auditing.remember(action)
-
-    def remember_job(self, act: JobAct) -> None:
-        """Record a start or an end of a job in the audit log."""
-        self.auditing.remember_job(act)
-
-    def remember_entry(self, entry: Callable[[datetime], AuditEntry]) -> None:
-        """Record what `entry` makes of the time."""
-        self.auditing.remember_entry(entry)
-
-    def remember_refusal(self, entry: Callable[[datetime], AuditEntry]) -> None:
-        """Record what `entry` makes of the time, or count it where it is repeated."""
-        self.auditing.remember_refusal(entry)
 
     @property
     def endpoints(self) -> Collection[str]:

@@ -156,7 +156,8 @@ class Gateway:
                 if self.settings.search.usage_log:
                     tasks.start_soon(usage_log(self.settings.search, self._handle.pool).run)
                 exports = (self.tracing, self.metrics_export)
-                parts = (self.wings, self.jobs, self.console, self.connections, self.costs)
+                figures = None if self.console is None else self.console.figures
+                parts = (self.wings, self.jobs, figures, self.connections, self.costs)
                 for part in (*exports, *parts):
                     if part is not None:
                         tasks.start_soon(part.run)
@@ -567,7 +568,7 @@ class Gateway:
             alone = removal_alone(self.settings, self._handle)
             server = lambda: alone  # noqa: E731
         rules = JobRules(self.access.policy_view, with_jobs(self.settings), loads=False)
-        heard = self.access.remember_job
+        heard = self.access.auditing.remember_job
         jobs = Jobs(self.settings, self._handle, server, on_act=heard, rules=rules)
         self.events.draining.subscribe(jobs.stop)
         self.metrics.registry.register(jobs)
@@ -616,7 +617,7 @@ class Gateway:
             node=self.shared.bus.node,
             streams=lambda: self.shared.hub.streams,
             engine=self.access.policy_view.engine,
-            record=self.access.remember,
+            record=self.access.auditing.remember,
             reload=self.access.reload,
             find=self.search.run,
             functions=lambda: self.upstreams.functions,

@@ -126,7 +126,8 @@ def record_acts(access: Callable[[], Access], front: str, host_id: str) -> Recor
 
     def record(act: LoginAct) -> None:
         is_allowed = act.decision == "allow"
-        remember = access().remember_entry if is_allowed else access().remember_refusal
+        auditing = access().auditing
+        remember = auditing.remember_entry if is_allowed else auditing.remember_refusal
         remember(partial(entry_of_act, act, front, host_id))
 
     return record

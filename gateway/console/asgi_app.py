@@ -59,19 +59,12 @@ class Console:
     def __init__(self, parts: ConsoleParts, root: str) -> None:
         """`root` is the path of the console."""
         self._parts = parts
+        self.figures = parts.figures
         self._root = root
         self._doors = LoginMethods(parts, root)
         self._routes = [
             (route, compile_path(route.path)[0]) for route in (*self._doors.routes, *ROUTES)
         ]
-
-    async def run(self) -> None:
-        """Background task, until cancelled."""
-        await self._parts.figures.run()
-
-    def own_counts(self) -> bytes:
-        """The counts of this worker, for the figures of the others."""
-        return self._parts.figures.own_counts()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # The answer to HEAD is that to GET, without its body.

@@ -116,7 +116,7 @@ class ServingProcess:
 
         return {
             "status": lambda _: gateway.health.status.encode(),
-            "figures": lambda _: gateway.console.own_counts() if gateway.console else b"",
+            "figures": lambda _: gateway.console.figures.own_counts() if gateway.console else b"",
             "metrics": lambda _: generate_latest(gateway.metrics.registry),
             "open": partial(follow, "open"),
             "closed": partial(follow, "closed"),

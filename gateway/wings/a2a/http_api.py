@@ -293,7 +293,7 @@ class A2AApi:
         params: SendRequest = call.params
         config = params.configuration.task_push_notification_config
         if config is not None:
-            self._operations.check_webhook(config)
+            self._operations.task_webhooks.check(config)
         view = await self._call(
             call,
             "a2a_send_message",
@@ -388,7 +388,7 @@ class A2AApi:
             await self._call_raw(call, "a2a_delete_webhook", task=row.id, webhook=params.id)
             return None
         await self._call_raw(call, "a2a_list_webhooks", task=row.id)
-        configs = tuple(await self._operations.find_webhooks(row))
+        configs = tuple(await self._operations.task_webhooks.all(row))
         if call.operation == "list_push":
             return PushConfigs(configs)
         for config in configs:

@@ -109,7 +109,7 @@ class A2AOperations:
         self._parts = parts
         self._settings: A2ASettings = parts.settings
         self._runner = runner
-        self._webhooks = webhooks
+        self.task_webhooks = webhooks
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -190,10 +190,6 @@ class A2AOperations:
             return card
         return await sign_card(card, parts.sign, parts.public_url)
 
-    def check_webhook(self, config: PushConfig) -> None:
-        """Raises InvalidParameters, and PushNotSupported."""
-        self._webhooks.check(config)
-
     async def find_task(self, context: Context, agent: str, id_: str) -> StoredTask:
         """A task of the caller; `agent`: "" for any. Raises TaskNotFound, also for one of
         another caller."""
@@ -202,10 +198,6 @@ class A2AOperations:
         if row is None or row.reply is not None:
             raise TaskNotFound(f"Task not found: {id_[:60]!r}")
         return row
-
-    async def find_webhooks(self, row: StoredTask) -> list[PushConfig]:
-        """The webhooks of a task, with their credentials."""
-        return await self._webhooks.all(row)
 
     async def agents(self, _request: OperationInput) -> AgentPage:
         return AgentPage(
@@ -305,7 +297,7 @@ class A2AOperations:
         return task_view(await self._runner.cancel(row))
 
     async def webhooks(self, request: OperationInput) -> Json:
-        configs = await self._webhooks.all(await self._task_of(request))
+        configs = await self.task_webhooks.all(await self._task_of(request))
         return {"configs": [encode(Version.V1_0, mask_credentials(config)) for config in configs]}
 
     async def add_webhook(self, request: OperationInput) -> Json:
@@ -317,12 +309,12 @@ class A2AOperations:
         version, _, data = upload.data.partition(b" ")
         config = msgspec.json.decode(data, type=PushConfig)
         row = await self._task_of(request)
-        stored = await self._webhooks.add(row, config, Version(version.decode()))
+        stored = await self.task_webhooks.add(row, config, Version(version.decode()))
         value: Json = encode(Version.V1_0, mask_credentials(stored))
         return value
 
     async def delete_webhook(self, request: OperationInput) -> None:
-        await self._webhooks.delete(await self._task_of(request), request.names["webhook"])
+        await self.task_webhooks.delete(await self._task_of(request), request.names["webhook"])
 
     async def _task_of(self, request: OperationInput) -> StoredTask:
         return await self.find_task(_context(request), "", request.names["task"])

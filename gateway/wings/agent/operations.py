@@ -354,14 +354,14 @@ class ConversationOperations:
 
     async def health(self, _request: OperationInput) -> HealthView:
         try:
-            model = self._runner.model(self._settings.strategy)
+            model = self._runner.parts.models.of(self._settings.strategy)
         except ModelFailed as error:
             name = self._settings.strategy
             names = tuple(self._strategies)
             return HealthView(name, "unconfigured", names, self._runner.count, str(error))
         strategies, runs = tuple(self._strategies), self._runner.count
         view = HealthView(model.strategy, "ok", strategies, runs)
-        last = self._runner.last_request(model.strategy)
+        last = self._runner.parts.models.last(model.strategy)
         if last is None:
             return view
         return with_(view, last_outcome=last.outcome, last_s=round(last.seconds, 3))
@@ -434,7 +434,7 @@ class ConversationOperations:
         """The name of a strategy that can be asked. Raises ProblemDetails. `named`: by the request;
         "": `default` is meant."""
         try:
-            return self._runner.model(named or default).strategy
+            return self._runner.parts.models.of(named or default).strategy
         except ModelFailed as error:
             if named and isinstance(error, UnknownStrategy):
                 raise invalid(f"{error}.") from error

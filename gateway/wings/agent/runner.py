@@ -27,7 +27,7 @@ from gateway.wings.agent.run_events import WAITS, EventWriter, summary
 from gateway.wings.agent.run_steps import AgentTurn, fold_steps
 from gateway.wings.agent.toolbox import Toolbox
 from gateway.wings.interface import WingParts
-from gateway.wings.models.messages import ChatMessage, ChatModel, LastRequest, ModelFailed
+from gateway.wings.models.messages import ChatMessage, ModelFailed
 from gateway.wings.run_streams import stir, stream_of
 from gateway.wings.run_supervisor import HeldRun, RunSupervisor
 from registry.access.approvals import KEPT_DAYS, ApprovalRefused, Approvals
@@ -68,13 +68,6 @@ class Runner(RunSupervisor[Run]):
     @property
     def stream(self) -> Log:
         return self._log
-
-    def model(self, strategy: str) -> ChatModel:
-        """Raises ModelFailed."""
-        return self.parts.models.of(strategy)
-
-    def last_request(self, strategy: str) -> LastRequest | None:
-        return self.parts.models.last(strategy)
 
     async def begin(self, context: Context, conversation: str, new: NewRun) -> Run | None:
         """Begin a run; without room for it here it waits until a process has some. None: its owner
@@ -174,7 +167,7 @@ class Runner(RunSupervisor[Run]):
         if run.cancel:
             return Ending(state="cancelled", stopped="cancelled")
         try:
-            model = self.model(run.strategy)
+            model = self.parts.models.of(run.strategy)
         except ModelFailed as error:
             return Ending(state="failed", error=f"provider_{error.kind}", stopped=str(error))
         try:

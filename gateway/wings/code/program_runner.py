@@ -33,7 +33,6 @@ from gateway.wings.code.learned_results import LearnedResults
 from gateway.wings.code.requests_and_views import (
     ProgramView,
     decode_view,
-    encode_view,
     failure_view,
 )
 from gateway.wings.code.run_calls import RunCalls
@@ -303,7 +302,7 @@ class Runner(RunSupervisor[ProgramRun]):
         ]
         paused = replace(paused, pending=tuple(pending))
         if run.claim is not None:
-            await self.stored.wait(run, id_, pending, encode_view(paused))
+            await self.stored.wait(run, id_, pending, msgspec.json.encode(paused))
         return paused
 
     async def _withdraw(self, run: ProgramRun) -> None:
@@ -318,7 +317,7 @@ class Runner(RunSupervisor[ProgramRun]):
 
     async def _end(self, run: ProgramRun, view: ProgramView) -> None:
         """Raises LeaseLost."""
-        await self.stored.end(run, encode_view(view), view.state, sum(view.made.values()))
+        await self.stored.end(run, msgspec.json.encode(view), view.state, sum(view.made.values()))
 
     def _longest_s(self, context: Context) -> float:
         return self._settings.job_s if context.absent else self._settings.wall_s

@@ -71,9 +71,5 @@ def failure_view(error: str, calls: Sequence[CallView] = ()) -> ProgramView:
     return ProgramView.of("failed", calls, error=error)
 
 
-def encode_view(view: ProgramView) -> bytes:
-    return msgspec.json.encode(view)
-
-
 def decode_view(encoded: bytes) -> ProgramView:
     return msgspec.json.decode(encoded, type=ProgramView)

@@ -54,7 +54,7 @@ class InvocationAcceptor:
         self.settings = settings
         self._receivers = receivers
         self._accepted = accepted
-        self._commits = GroupCommit(self._store, most=BATCH)
+        self._commits = GroupCommit(self._journal.accept, most=BATCH)
         self.usage = UsageQuotas()
 
     async def run(self) -> None:
@@ -180,9 +180,6 @@ class InvocationAcceptor:
             setting = excess.quota.setting
             text = f"Not accepted: {excess.sentence('caller', 'open invocations')} ({setting})"
             raise TooManyRequests(text, COUNT_S, setting)
-
-    async def _store(self, drafts: Sequence[Draft]) -> Sequence[AcceptedInvocation | Conflict]:
-        return await self._journal.accept(drafts)
 
 
 def _quotas(settings: EventsSettings) -> tuple[Quota, ...]:

@@ -475,10 +475,6 @@ CHOICES = 30
 
 
 def output_schema(schema: Schema, ref: Ref, selection: Selection | None) -> dict[str, Any]:
-    return _of(schema, ref, selection)
-
-
-def _of(schema: Schema, ref: Ref, selection: Selection | None) -> dict[str, Any]:
     schema_value = _non_null(schema, ref.nullable, selection)
     if ref.is_required or "type" not in schema_value:
         return schema_value
@@ -490,7 +486,7 @@ def _of(schema: Schema, ref: Ref, selection: Selection | None) -> dict[str, Any]
 
 def _non_null(schema: Schema, ref: Ref, selection: Selection | None) -> dict[str, Any]:
     if ref.wrap == "list" and ref.of is not None:
-        return {"type": "array", "items": _of(schema, ref.of, selection)}
+        return {"type": "array", "items": output_schema(schema, ref.of, selection)}
     if selection is not None:
         return _object(schema, selection)
     type_ = schema.of(ref)
@@ -541,7 +537,7 @@ def _gather(schema: Schema, selection: Selection, properties: dict[str, Any]) ->
         if schema_field.field is None:
             property_schema: dict[str, Any] = {"type": "string"}
         else:
-            property_schema = _of(schema, schema_field.field.type, schema_field.inner)
+            property_schema = output_schema(schema, schema_field.field.type, schema_field.inner)
         earlier = properties.setdefault(schema_field.key, property_schema)
         if (
             earlier is not property_schema
