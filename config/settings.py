@@ -92,7 +92,6 @@ from config.value_types import (
     TopicName,
     Workers,
 )
-from config.wings import WingsSettings
 
 
 class ListenerTls(Struct, frozen=True, forbid_unknown_fields=True):
@@ -484,6 +483,16 @@ class Toolset(ToolsetDefinition, frozen=True, forbid_unknown_fields=True):
 
     callers: CallWays = CALL_WAYS
     listed: bool = False
+
+
+WingName = Literal[
+    "memory", "events", "agent", "knowledge", "librarian", "code", "a2a", "subregistry",
+    "notifications",
+]  # fmt: skip
+
+
+class WingsSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    optional: tuple[WingName, ...]
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):

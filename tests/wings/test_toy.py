@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from config.access import Guardrail, Rule
 from config.load import load
-from config.settings import DatabaseSettings, Settings
-from config.wings import WingsSettings
+from config.settings import DatabaseSettings, Settings, WingsSettings
 from gateway.audit.queries import AuditQuery, search
 from gateway.wings import table
 from gateway.wings.table import WingRow

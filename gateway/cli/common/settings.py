@@ -49,3 +49,10 @@ def read_settings(config_file: str | None) -> Settings:
 def _quieter(logging: LoggingSettings) -> LoggingSettings:
     """Log settings for commands: they print their own results, so only errors are logged."""
     return replace(logging, level="error") if logging.level in {"info", "warning"} else logging
+
+
+def how_to_get_tools(settings: Settings) -> str:
+    """Hint for commands that find no tools."""
+    if any(source.is_imported for source in settings.sources.values()):
+        return "Nothing is imported yet; `toolgate serve` imports the sources of the settings."
+    return "Nothing is imported yet. Try: toolgate import openapi YOUR-API.yaml --name api"

@@ -6,10 +6,10 @@ from typing import Any
 import click
 
 from config.settings import Settings
-from gateway.cli.common.catalog import how_to_get_tools
 from gateway.cli.common.event_loop import run
 from gateway.cli.common.options import json_option, source_option
 from gateway.cli.common.output import print_json, print_rows, remark
+from gateway.cli.common.settings import how_to_get_tools
 from gateway.cli.common.text import first_line
 from gateway.cli.operations import Connect, check_source, client_option
 

@@ -6,12 +6,12 @@ import click
 
 from config.settings import Settings
 from gateway.cli.commands import RESOURCES
-from gateway.cli.common.catalog import how_to_get_tools
 from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import warn
 from gateway.cli.common.operation_parameters import given_members, members_of_call, option
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, remark
+from gateway.cli.common.settings import how_to_get_tools
 from gateway.cli.common.text import one_line
 from gateway.cli.operations import Connect, check_source, client_option, declared_operations
 from gateway.cli.tools.command import print_tools

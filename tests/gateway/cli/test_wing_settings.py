@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from config.settings import DatabaseSettings
-from config.wings import WingName
+from config.settings import DatabaseSettings, WingName
 from gateway.wings.table import WINGS
 from tests.gateway.cli.conftest import Toolgate
 from tests.gateway.cli.processes import ran, serving
