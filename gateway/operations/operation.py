@@ -12,7 +12,7 @@ from gateway.context import Context, Principal
 from gateway.operations.job_declarations import NO_JOB, AsJob, Job
 from gateway.operations.member_texts import NAME_TEXTS, MemberText, MemberTexts
 from gateway.operations.paging import Pages
-from gateway.operations.problems import unavailable
+from gateway.operations.problems import ProblemDetails, unavailable
 from registry.database.postgres import Pool
 from schemas.tool import Annotations
 
@@ -234,6 +234,9 @@ class Operation:
         return self.parts[0]
 
 
+ALL_TENANTS = "This takes the role {role}: it is about all tenants."
+
+
 @dataclass(frozen=True, slots=True)
 class OperationDependencies:
     opened: Callable[[], Pool | None]  # None until the database was reached
@@ -248,6 +251,12 @@ class OperationDependencies:
     def is_operator(self, request: OperationInput) -> bool:
         """Whether the caller may see the settings. Issuers of other tenants name roles freely."""
         return self.is_own(request) and self.operator_role in request.principal.roles
+
+    def require_operator(self, request: OperationInput, text: str = ALL_TENANTS) -> None:
+        """Raises ProblemDetails, with the name of the role in `text`."""
+        if not self.is_operator(request):
+            detail = text.replace("{role}", self.operator_role)
+            raise ProblemDetails(403, "insufficient-role", detail)
 
     @property
     def pool(self) -> Pool:

@@ -18,16 +18,18 @@ from yarl import URL
 
 from config.settings import Imports
 from registry.documents.containers import Bundle, unpack
-from registry.documents.fetch import fetch, has_credentials, read_at_most
+from registry.documents.fetch import fetch, read_at_most
 from registry.documents.ssrf_protection import PublicResolver, check_host, check_url_host, read_url
 from registry.importers.drafts import ImportedDescription
 from registry.importers.openapi import parse
 from registry.sources.import_specs import ImportSpec
 from registry.sources.source_reader import (
+    OVERLAY_EXPECTED,
     OWN_TENANT,
     FoundSource,
     Limits,
     Origins,
+    check_overlay,
     check_public,
     non_empty,
     reread,
@@ -65,8 +67,6 @@ _QUERY = f"""query Introspection {{ __schema {{ {{schema}}
     inputFields{{deprecated}} {{ {_VALUE} {{value}} }}
     enumValues(includeDeprecated: true) {{ name description isDeprecated deprecationReason }}
     possibleTypes {{ name }} }} }} }}"""
-
-_OVERLAY = "expected an overlay, an object with `operations` and `defaults`"
 
 
 class _Answer(Struct):
@@ -243,8 +243,7 @@ async def find_graphql(spec: ImportSpec, limits: Imports, origins: Origins) -> F
         location, data = spec.location, await origins.lister(spec)
     bundle = Bundle(location, {location: data})
     if options.overlay is not None:
-        if has_credentials(options.overlay):  # options are stored and shown
-            raise ImportRejected("The overlay's URL holds credentials; name one without.")
+        check_overlay(options.overlay)
         at, overlay_file = await _fetch(options.overlay, limits)
         bundle = msgspec.structs.replace(bundle, overlay=overlay_file, overlay_location=at)
     return reread(replace(spec, location=location), bundle.pack(location), limits)
@@ -273,7 +272,7 @@ def read_graphql(
     overlay_file = GraphQLOverlay()
     if bundle.overlay is not None:
         at = bundle.overlay_location
-        overlay_file = read_overlay(parse(bundle.overlay, at, _OVERLAY, unique=True), at)
+        overlay_file = read_overlay(parse(bundle.overlay, at, OVERLAY_EXPECTED, unique=True), at)
     choice = GraphQLChoice(
         spec.include,
         spec.exclude,

@@ -26,7 +26,7 @@ from registry.documents.containers import (
     file_location,
     unpack,
 )
-from registry.documents.fetch import FetchedDocument, fetch, has_credentials, local_path
+from registry.documents.fetch import FetchedDocument, fetch, local_path
 from registry.importers.drafts import ImportedDescription
 from registry.importers.openapi import OpenApiOptions, Overlay, overlay, parse, read
 from registry.importers.openapi.multi_file_documents import (
@@ -39,9 +39,11 @@ from registry.importers.openapi.multi_file_documents import (
 from registry.importers.openapi.x_toolgate import NO_OVERLAY
 from registry.sources.import_specs import ImportSpec
 from registry.sources.source_reader import (
+    OVERLAY_EXPECTED,
     FoundSource,
     Limits,
     Origins,
+    check_overlay,
     check_public,
     non_empty,
     reread,
@@ -57,8 +59,6 @@ _KEYS = ("openapi", "swagger")
 _NAMES = 10  # names in one message
 
 _CONCURRENT_READS = 4  # concurrent requests; their bodies are in memory before they count
-
-_OVERLAY = "expected an overlay, an object with `operations` and `defaults`"
 
 
 def entry_of(container: Container, location: str, limit_bytes: int) -> str:
@@ -299,9 +299,7 @@ async def find_openapi(spec: ImportSpec, limits: Imports, _origins: Origins) -> 
     gathered = await gather_files(spec.location, options.entry, limits, named=not options.guarded)
     bundle = gathered.bundle
     if options.overlay is not None:
-        if has_credentials(options.overlay):
-            # options are stored and shown; the description's own location is stored without
-            raise ImportRejected("The overlay's URL holds credentials; name one without.")
+        check_overlay(options.overlay)  # the description's own location is stored without
         overlay_file = await fetch(
             options.overlay,
             limit_bytes=limits.document_limit_bytes,
@@ -361,4 +359,4 @@ def _overlay(bundle: Bundle) -> Overlay:
     if bundle.overlay is None:
         return NO_OVERLAY
     location = bundle.overlay_location
-    return overlay(parse(bundle.overlay, location, _OVERLAY, unique=True), location)
+    return overlay(parse(bundle.overlay, location, OVERLAY_EXPECTED, unique=True), location)

@@ -17,7 +17,7 @@ from urllib.parse import urljoin, urlsplit
 
 from config.settings import Imports
 from registry.documents.containers import unpack
-from registry.documents.fetch import fetch, local_path
+from registry.documents.fetch import fetch, has_credentials, local_path
 from registry.importers.drafts import SCHEMAS_LIMIT_BYTES, ImportedDescription
 from registry.importers.hybrid import describe_actions, read_file, select
 from registry.importers.mcp import read_snapshot
@@ -95,6 +95,14 @@ async def find_description(spec: ImportSpec, limits: Imports, _origins: Origins)
 def check_public(spec: ImportSpec) -> None:
     if spec.options.guarded and local_path(spec.location) is not None:
         raise ImportRejected(f"{spec.location}: expected an http(s) URL.")
+
+
+OVERLAY_EXPECTED = "expected an overlay, an object with `operations` and `defaults`"
+
+
+def check_overlay(location: str) -> None:
+    if has_credentials(location):  # options are stored and shown
+        raise ImportRejected("The overlay's URL holds credentials; name one without.")
 
 
 async def _find_hybrid(spec: ImportSpec, limits: Imports, origins: Origins) -> FoundSource:

@@ -11,7 +11,7 @@ from gateway.admin.registry_parts import JobParts
 from gateway.admin.resources.member_texts import EMBEDDINGS, FAILED_EMBEDDINGS
 from gateway.operations.job_declarations import AsJob
 from gateway.operations.operation import Operation, OperationDependencies, OperationInput, ToolName
-from gateway.operations.problems import ProblemDetails, not_found
+from gateway.operations.problems import not_found
 from gateway.wings.table import wing_kinds
 from registry.embedding import backfills
 from registry.embedding.search_kinds import Kinds
@@ -102,11 +102,7 @@ class EmbeddingOperations:
         return Queued(await backfills.retry(self._dependencies.pool, request.tenant, ids))
 
     async def backfill(self, request: OperationInput) -> Queued:
-        if not self._dependencies.is_operator(request):
-            text = (
-                f"This takes the role {self._dependencies.operator_role}: it is about all tenants."
-            )
-            raise ProblemDetails(403, "insufficient-role", text)
+        self._dependencies.require_operator(request)
         pool, progress = self._dependencies.pool, request.job.progress
         return Queued(await backfills.backfill(pool, self._kinds, progress))
 

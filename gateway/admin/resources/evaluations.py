@@ -11,7 +11,7 @@ from gateway.admin.resources.search import Find
 from gateway.operations.job_declarations import AsJob, Job
 from gateway.operations.operation import Line, Operation, OperationDependencies, OperationInput
 from gateway.operations.paging import ListPage, Paging
-from gateway.operations.problems import Mistake, ProblemDetails, invalid
+from gateway.operations.problems import Mistake, invalid
 from registry.evaluation.corpus import describe_tool
 from registry.evaluation.curves import FitBin, ModeCurve, calibration, calibration_pairs, curve
 from registry.evaluation.improvements import ToolImprovement, improvements
@@ -160,9 +160,7 @@ class EvaluationOperations:
 
     async def _used_requests(self, request: OperationInput) -> Sequence[UsedRequest]:
         """Requests of callers, which are texts of people. Raises ProblemDetails."""
-        if not self._dependencies.is_operator(request):
-            text = f"Requests of callers take the role {self._dependencies.operator_role}."
-            raise ProblemDetails(403, "insufficient-role", text)
+        self._dependencies.require_operator(request, "Requests of callers take the role {role}.")
         return await self._usage.requests(request.tenant)
 
     async def list_used_requests(self, request: OperationInput) -> ListPage[UsedRequestView]:

@@ -13,7 +13,6 @@ from gateway.operations.job_declarations import SCHEDULE, AsJob, JobView
 from gateway.operations.job_views import JobFilter, JobViews
 from gateway.operations.operation import Operation, OperationDependencies, OperationInput, allows
 from gateway.operations.paging import ListPage
-from gateway.operations.problems import ProblemDetails
 from registry.jobs.store import JobRow, JobStore
 
 WRITE = "admin:jobs:write"
@@ -82,11 +81,7 @@ class JobOperations:
         return await self._views.cancel(request)
 
     async def remove_ended(self, request: OperationInput) -> Removed:
-        if not self._dependencies.is_operator(request):
-            text = (
-                f"This takes the role {self._dependencies.operator_role}: it is about all tenants."
-            )
-            raise ProblemDetails(403, "insufficient-role", text)
+        self._dependencies.require_operator(request)
         return Removed(await JobStore(self._dependencies.pool).remove_ended(self._keep_days))
 
     def _visible(self, request: OperationInput) -> Sequence[str]:

@@ -18,7 +18,7 @@ from gateway.operations.operation import (
     OperationInput,
 )
 from gateway.operations.paging import ListPage, Paging
-from gateway.operations.problems import ProblemDetails, not_found
+from gateway.operations.problems import not_found
 from registry.login.logins_and_grants import LoginRow, Logins
 from registry.login.people import People
 from registry.login.registered_clients import Clients, Kind
@@ -192,11 +192,7 @@ class LoginOperations:
 
     def _clients(self, request: OperationInput) -> Clients:
         """Raises ProblemDetails for callers who are no operators."""
-        if not self._dependencies.is_operator(request):
-            text = (
-                f"This takes the role {self._dependencies.operator_role}: it is about all tenants."
-            )
-            raise ProblemDetails(403, "insufficient-role", text)
+        self._dependencies.require_operator(request)
         return Clients(self._dependencies.pool, self._dependencies.host_id)
 
     @property

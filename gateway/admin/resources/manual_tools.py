@@ -33,7 +33,7 @@ from gateway.operations.operation import (
     OperationInput,
     OperationOutput,
 )
-from gateway.operations.problems import ProblemDetails, conflict
+from gateway.operations.problems import conflict
 from gateway.state.fair_limiter import FairLimiter
 from registry.importers.drafts import truncate
 from registry.sources.tool_store import ToolStore
@@ -260,9 +260,7 @@ class ManualToolOperations:
 
     def _check_operator(self, request: OperationInput, subject: str) -> None:
         """Requires the operator role. Raises Problem."""
-        if not self._dependencies.is_operator(request):
-            text = f"{subject} takes the role {self._dependencies.operator_role}."
-            raise ProblemDetails(403, "insufficient-role", text)
+        self._dependencies.require_operator(request, f"{subject} takes the role {{role}}.")
 
     def _manual(self, request: OperationInput) -> ToolEdits:
         return ToolEdits(self._dependencies.pool, request.tenant)

@@ -30,11 +30,7 @@ from gateway.sandbox.program_process import AnswerAsk, Program, ProgramEnd
 from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.code.call_journal import Ask, Journal, NotRepeatable, Steps
 from gateway.wings.code.learned_results import LearnedResults
-from gateway.wings.code.requests_and_views import (
-    ProgramView,
-    decode_view,
-    failure_view,
-)
+from gateway.wings.code.requests_and_views import ProgramView, decode_view, failure_view
 from gateway.wings.code.run_calls import RunCalls
 from gateway.wings.code.stored_runs import PendingCall, ProgramRun, StoredProgram, StoredRuns
 from gateway.wings.interface import WingParts

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, LiteralString
 
 from psycopg import sql
 
@@ -20,11 +20,19 @@ ACCESS_INCLUDING: Mapping[Access, Sequence[Access]] = {
     "admin": ("admin",),
 }
 
-# Condition on knowledge_collection_t AS collection: the caller has one of %(accesses)s.
-READABLE = sql.SQL("""collection.host_id = %(host)s AND (collection.owner = %(owner)s OR EXISTS (
-    SELECT FROM knowledge_grant_t AS granted WHERE granted.host_id = %(host)s
-        AND granted.collection_id = collection.collection_id
-        AND granted.grantee = ANY (%(grantees)s) AND granted.access = ANY (%(accesses)s)))""")
+
+def has_access(accesses: LiteralString) -> sql.Composed:
+    """Condition on knowledge_collection_t AS collection: the caller has one of `accesses`, an array
+    in SQL."""
+    return sql.SQL(
+        """(collection.owner = %(owner)s OR EXISTS (
+            SELECT FROM knowledge_grant_t AS granted WHERE granted.host_id = %(host)s
+                AND granted.collection_id = collection.collection_id
+                AND granted.grantee = ANY (%(grantees)s) AND granted.access = ANY ({accesses})))"""
+    ).format(accesses=sql.SQL(accesses))
+
+
+READABLE = sql.SQL("collection.host_id = %(host)s AND ") + has_access("%(accesses)s")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from psycopg import AsyncConnection, sql
 from psycopg.types.json import Jsonb
 
 from gateway.operations.problems import ProblemDetails, conflict, not_found
-from gateway.wings.knowledge.caller_access import READABLE, Access, KnowledgeReader
+from gateway.wings.knowledge.caller_access import READABLE, Access, KnowledgeReader, has_access
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose
 from registry.database.tables import Tables
@@ -169,10 +169,7 @@ def _collection(row: Sequence[Any]) -> Collection:
     return collection if collection.is_admin else replace(collection, grants={})
 
 
-_IS_ADMIN = sql.SQL("""(collection.owner = %(owner)s OR EXISTS (
-    SELECT FROM knowledge_grant_t AS granted WHERE granted.host_id = %(host)s
-        AND granted.collection_id = collection.collection_id
-        AND granted.grantee = ANY (%(grantees)s) AND granted.access = 'admin'))""")
+_IS_ADMIN = has_access("ARRAY['admin']")
 _FIND = compose(
     """
     SELECT collection_id::text, name, kind, owner, description, on_same_source, skip_trivial,

@@ -35,7 +35,7 @@ from gateway.wings.document_library import (
 from gateway.wings.documents.chunking.chunks import line_starts
 from gateway.wings.documents.chunking.data_chunks import SCANNERS
 from gateway.wings.documents.reading.reading_limits import ReadingRefused
-from gateway.wings.knowledge.caller_access import READABLE, KnowledgeReader, reader_of
+from gateway.wings.knowledge.caller_access import READABLE, KnowledgeReader, has_access, reader_of
 from gateway.wings.knowledge.chunk_filters import ChunkFilter, narrowing
 from gateway.wings.knowledge.chunk_rows import dot_name
 from gateway.wings.knowledge.chunk_search import (
@@ -412,14 +412,12 @@ _SHELVES = sql.SQL("""shelf AS MATERIALIZED (
 _COLLECTIONS = compose(
     """
     WITH {shelves}
-    SELECT collection_id::text, name, collection.owner = %(owner)s OR EXISTS (
-        SELECT FROM knowledge_grant_t AS granted WHERE granted.host_id = %(host)s
-            AND granted.collection_id = collection.collection_id
-            AND granted.grantee = ANY (%(grantees)s) AND granted.access = ANY (%(writers)s))
+    SELECT collection_id::text, name, {can_write}
     FROM shelf JOIN knowledge_collection_t AS collection USING (collection_id, name)
     WHERE collection.host_id = %(host)s ORDER BY name
 """,
     shelves=_SHELVES,
+    can_write=has_access("%(writers)s"),
 )
 _STATUS = compose(
     """

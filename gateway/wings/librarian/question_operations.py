@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace
 
+from config.knowledge import CollectionName
 from config.librarian import AUTO, LibrarianSettings, RunLimits
 from config.value_types import HostId
 from gateway.context import Context, Principal
@@ -29,7 +30,7 @@ from gateway.wings.librarian.query_engine import (
     Progress,
     QueryEngine,
 )
-from gateway.wings.librarian.requests_and_views import CollectionName, QuestionList, QuestionPaging
+from gateway.wings.librarian.requests_and_views import QuestionList, QuestionPaging
 from gateway.wings.librarian.research import Research
 from gateway.wings.librarian.research_runs import RunLog, RunState, RunStore, StoredRun, TakenOver
 from gateway.wings.librarian.run_budget import RunLedger, RunSpent

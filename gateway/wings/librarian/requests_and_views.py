@@ -6,18 +6,12 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Raw, Struct
 
+from config.knowledge import CollectionName
 from config.value_types import END
 from gateway.operations.operation import Time
 from gateway.operations.paging import Cursor
 from gateway.wings.document_library import Lines, Passage, PassageView, Role
 
-CollectionName = Annotated[
-    str,
-    Meta(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}" + END,
-        description="the name of a collection, of A-Z, a-z, 0-9, . _ and -",
-    ),
-]
 Collections = Annotated[
     tuple[CollectionName, ...], Meta(max_length=100, description="empty: all that you may read")
 ]

@@ -9,6 +9,7 @@ from typing import Annotated
 from anyio import from_thread
 from msgspec import Meta, Struct, convert
 
+from config.knowledge import CollectionName
 from config.librarian import LibrarianSettings
 from gateway.operations.operation import Operation, OperationInput
 from gateway.operations.problems import invalid
@@ -16,7 +17,6 @@ from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.http_tool_calls import ToolCalls
 from gateway.wings.interface import WingParts
 from gateway.wings.librarian.library_access import WRITE, LibraryAccess, context_of
-from gateway.wings.librarian.requests_and_views import CollectionName
 from gateway.wings.librarian.scip_format import ScipRefused, read_index
 
 INDEXES = "/librarian/scip"

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from config.knowledge import CollectionName
 from config.librarian import LibrarianSettings
 from config.sources import SchemeSettings
 from config.value_types import HostId
@@ -20,7 +21,7 @@ from gateway.wings.document_library import CollectionStatus, SourcePlace
 from gateway.wings.interface import WingParts
 from gateway.wings.librarian.library_access import READ, WRITE, LibraryAccess, context_of
 from gateway.wings.librarian.member_texts import TRACKED_SOURCE
-from gateway.wings.librarian.requests_and_views import CollectionName, Collections
+from gateway.wings.librarian.requests_and_views import Collections
 from gateway.wings.librarian.tracked_sources import TrackedSource, TrackedSources
 from registry.access.secrets import Keys, SecretRefused, Secrets
 from registry.database.postgres import Pool
