@@ -125,9 +125,9 @@ class Probes:
         return registry_of_all({self.siblings.slot: own_metrics, **answers})
 
 
-def exposition(registry: CollectorRegistry, accepted: str) -> Response:
+def exposition(registry: CollectorRegistry, accept: str) -> Response:
     """The metrics as OpenMetrics, with exemplars, for scrapers that ask for it; else as text."""
-    if OPENMETRICS in accepted:
+    if OPENMETRICS in accept:
         body = openmetrics.generate_latest(registry)
         return Response(body, media_type=openmetrics.CONTENT_TYPE_LATEST)
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

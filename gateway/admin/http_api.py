@@ -151,34 +151,34 @@ class AdminApi(OperationApi):
             raise replace(self._refusal)  # raising the same instance again would grow its traceback
         self.rates.count(identity, client)
 
-    def authorize(self, received: ReceivedRequest) -> None:
-        check_scope(received.principal, received.operation.scope)
+    def authorize(self, request: ReceivedRequest) -> None:
+        check_scope(request.principal, request.operation.scope)
 
-    async def answer(self, received: ReceivedRequest) -> OperationResponse:
-        operation_input = received.parse()
+    async def answer(self, request: ReceivedRequest) -> OperationResponse:
+        operation_input = request.parse()
         return await self.operations.answer(
-            received.operation,
+            request.operation,
             operation_input,
-            headers=received.headers,
-            body=received.body,
-            request_id=received.request_id,
+            headers=request.headers,
+            body=request.body,
+            request_id=request.request_id,
         )
 
     def remember(self, action: AdminAction) -> None:
         """Record an action that did not come over HTTP."""
         self._record(action)
 
-    def record(self, received: ReceivedRequest, status: int) -> None:
-        operation = received.operation
-        recorded_body = b"" if operation.secret else received.body
+    def record(self, request: ReceivedRequest, status: int) -> None:
+        operation = request.operation
+        recorded_body = b"" if operation.secret else request.body
         self._record(
             AdminAction(
-                principal=received.principal,
+                principal=request.principal,
                 operation=operation.id,
-                names=received.names,
+                names=request.names,
                 status=status,
-                request_id=received.request_id,
-                client=received.client,
+                request_id=request.request_id,
+                client=request.client,
                 body=recorded_body,
             )
         )

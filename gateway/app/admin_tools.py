@@ -43,7 +43,7 @@ def admin_fronts(
     settings: Settings,
     api: AdminApi,
     *,
-    shared: SharedState,
+    state: SharedState,
     catalogs: Catalogs,
     access: Access,
     costs: Sequence[Middleware],
@@ -66,12 +66,12 @@ def admin_fronts(
     }
     plans = CallPlans(upstreams, call_guards(access), access.policy_view)
     tools = ToolMethods(lists, plans, verify_scope=settings.auth.verify_scope, answering=answering)
-    methods = {**session_methods(lists, shared, INSTRUCTIONS), **tool_methods(lists, tools)}
+    methods = {**session_methods(lists, state, INSTRUCTIONS), **tool_methods(lists, tools)}
     around = message_middleware(
         access, costs=costs, counting=counting, before_audit=[count_calls(api.rates)]
     )
     dispatcher = Dispatcher(methods, tools.call_by_name, around, tools.rate_limit_result)
-    return _fronts(settings, shared, access, dispatcher)
+    return _fronts(settings, state, access, dispatcher)
 
 
 def _admit_to_admin(_principal: Principal, toolset: str) -> None:
@@ -81,12 +81,12 @@ def _admit_to_admin(_principal: Principal, toolset: str) -> None:
 
 
 def _fronts(
-    settings: Settings, shared: SharedState, access: Access, dispatcher: Dispatcher
+    settings: Settings, state: SharedState, access: Access, dispatcher: Dispatcher
 ) -> dict[str, ASGIApp]:
     batches, identify = batches_of(settings), access.identify_admin
     mcp = mcp_front(
         settings,
-        shared,
+        state,
         dispatcher=dispatcher,
         identify=identify,
         batches=batches,

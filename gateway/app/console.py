@@ -78,7 +78,7 @@ def console_of(
     api: AdminApi,
     *,
     access: Access,
-    shared: SharedState,
+    state: SharedState,
     catalogs: Catalogs,
     metrics: Metrics,
     pool: Callable[[], Pool | None],
@@ -92,7 +92,7 @@ def console_of(
     """The console of a gateway. `settings`: those of now; `offers`: of open wings; `states`: of the
     parts of the gateway; `siblings`: the other workers; `examine`: the checks of `toolgate doctor`,
     if the process can make them; `chains`: of calls whose requests are recorded."""
-    sessions, hub, console = shared.sessions, shared.hub, settings().console
+    sessions, hub, console = state.sessions, state.hub, settings().console
     others = None if siblings is None else partial(siblings.ask, "figures", STATUS_S)
     figures = Figures(
         metrics,

@@ -324,7 +324,7 @@ class Gateway:
         return admin_fronts(
             self.settings,
             api,
-            shared=self.shared,
+            state=self.shared,
             catalogs=self.catalogs,
             access=self.access,
             costs=self._cost_middleware,
@@ -441,7 +441,7 @@ class Gateway:
             lambda: self.settings,
             api,
             access=self.access,
-            shared=self.shared,
+            state=self.shared,
             catalogs=self.catalogs,
             metrics=self.metrics,
             pool=self._handle.pool,
@@ -680,7 +680,7 @@ class Gateway:
             access=self.access,
             federation=self.federation,
             relay=relay if self.wings is None else self.wings.relay(relay),
-            shared=self.shared,
+            state=self.shared,
             middleware=message_middleware(
                 self.access,
                 costs=self._cost_middleware,

@@ -121,7 +121,7 @@ def dispatchers(
     access: Access,
     federation: Federation,
     relay: Relay,
-    shared: SharedState,
+    state: SharedState,
     middleware: Sequence[Middleware],
     guards: Sequence[Guard],
     answering: AnswerProcessing,
@@ -140,7 +140,7 @@ def dispatchers(
         settings,
         lists,
         sealer=federation.sealer,
-        sessions=shared.sessions,
+        sessions=state.sessions,
         find=find,
         read_file=file_reader(pool),
     )
@@ -164,8 +164,8 @@ def dispatchers(
     )
     services = Services(lists, plans, verify_scope, tools)
     methods = {
-        **session_methods(lists, shared, settings.mcp.instructions),
-        **_method_table(lists, relay, shared, skills.files, task_ids=federation.task_ids),
+        **session_methods(lists, state, settings.mcp.instructions),
+        **_method_table(lists, relay, state, skills.files, task_ids=federation.task_ids),
         **tool_methods(lists, tools),
     }
     on_portal = _portal_methods(services, anonymous_list=settings.portal.anonymous_list)
@@ -248,11 +248,11 @@ def tool_methods(lists: Lists, tools: ToolMethods) -> Table:
     }
 
 
-def session_methods(lists: Lists, shared: SharedState, instructions: str) -> Table:
+def session_methods(lists: Lists, state: SharedState, instructions: str) -> Table:
     """Methods of every MCP endpoint."""
     lifecycle = Lifecycle(lists, instructions)
-    logging = LogLevels(lists, shared.sessions.change)
-    subscriptions = Subscriptions(shared.hub, shared.sessions, lists)
+    logging = LogLevels(lists, state.sessions.change)
+    subscriptions = Subscriptions(state.hub, state.sessions, lists)
     return {
         "initialize": Method(lifecycle.initialize, _handshake),
         "ping": Method(lifecycle.ping, _handshake),
@@ -264,12 +264,12 @@ def session_methods(lists: Lists, shared: SharedState, instructions: str) -> Tab
 
 
 def _method_table(
-    lists: Lists, relay: Relay, shared: SharedState, skills: SkillFiles, *, task_ids: TaskIds
+    lists: Lists, relay: Relay, state: SharedState, skills: SkillFiles, *, task_ids: TaskIds
 ) -> Table:
     """Methods relayed to other servers, beside tools; and skills, which are served alike."""
     prompts, completion = Prompts(lists, relay, skills), Completion(lists, relay)
     resources = ResourceMethods(
-        lists, relay, hub=shared.hub, stored_answers=shared.kept, skills=skills
+        lists, relay, hub=state.hub, stored_answers=state.kept, skills=skills
     )
     tasks = TaskMethods(lists, relay, task_ids)
     return {

@@ -55,7 +55,7 @@ class ProtectedResource:
             for path in (root, root + "/{path:path}")
         ]
         self.middleware = [
-            HttpMiddleware(Challenges, resources=resources, required=oauth.required_scopes)
+            HttpMiddleware(Challenges, resources=resources, scopes=oauth.required_scopes)
         ]
 
 

@@ -113,7 +113,7 @@ def batches_of(settings: Settings) -> Batches:
 
 def mcp_front(
     settings: Settings,
-    shared: SharedState,
+    state: SharedState,
     *,
     dispatcher: Dispatcher,
     identify: Identify,
@@ -124,10 +124,10 @@ def mcp_front(
     mcp, server = settings.mcp, settings.server
     return McpFront(
         dispatcher=dispatcher,
-        sessions=shared.sessions,
-        hub=shared.hub,
-        streams=shared.streams,
-        asks=shared.asks,
+        sessions=state.sessions,
+        hub=state.hub,
+        streams=state.streams,
+        asks=state.asks,
         identify=identify,
         batches=batches,
         body_limit_bytes=server.body_limit_bytes,

@@ -137,15 +137,15 @@ def _stored_answer_limits(answers: AnswersSettings) -> StoredAnswerLimits:
     )
 
 
-async def reap(shared: SharedState, idempotency: Idempotency) -> None:
+async def reap(state: SharedState, idempotency: Idempotency) -> None:
     """Periodic expiry until cancelled; also renews state in use."""
     while True:
         await asyncio.sleep(REAP_EVERY_S)
-        reaped = shared.sessions.reap()
+        reaped = state.sessions.reap()
         if reaped:
             log.info("sessions_reaped", extra={"count": reaped})
         with suppress(Unavailable):
-            await shared.sessions.renew()
-        await shared.stores.purge()
+            await state.sessions.renew()
+        await state.stores.purge()
         with suppress(*AWAY):
             await idempotency.purge()

@@ -233,7 +233,7 @@ class Federation:
         self,
         settings: Settings,
         transports: Transports,
-        shared: SharedState,
+        state: SharedState,
         catalogs: Catalogs,
         *,
         events: Events,
@@ -241,8 +241,8 @@ class Federation:
         mcp, upstream = settings.mcp, settings.upstream
         self._tenant = settings.tenant.host_id
         self._fail_closed = mcp.when_down == "fail_closed"
-        self._stores = stores = shared.stores
-        self._hub = shared.hub
+        self._stores = stores = state.stores
+        self._hub = state.hub
         self._catalogs = catalogs
         self._sealer: Sealer | None = None
         self._watched: dict[
@@ -253,9 +253,9 @@ class Federation:
         self.lister = Lister(self.servers, upstream)
         self.cards = CardWatch(settings.imports, upstream.a2a_refresh_s, self.lists_changed)
         self.parking = ParkedCalls(mcp.parked_calls, mcp.parked_s)
-        remote = RemoteParking(shared.bus, stores.log, stores.sessions, self.parking)
+        remote = RemoteParking(state.bus, stores.log, stores.sessions, self.parking)
         deferred = DeferredCalls(
-            self.parking, remote, node=shared.bus.node, sealer=self.sealer, parked_s=mcp.parked_s
+            self.parking, remote, node=state.bus.node, sealer=self.sealer, parked_s=mcp.parked_s
         )
         self.relay = McpRelay(self.servers, deferred, upstream.mcp_client_requests)
         self.task_ids = TaskIds(self.sealer)

@@ -266,7 +266,7 @@ async def _on_ray(
                 address=address,
                 owner=owner,
                 on_stored=lambda: progress.advance(stored),
-                embedded=lambda count: progress.update(vectors, completed=count),
+                on_embedded=lambda count: progress.update(vectors, completed=count),
             )
     for failure in report.failed:
         err.print(f"{failure.path}: {failure.reason}")
@@ -310,7 +310,7 @@ async def _reembed_all(settings: Settings, address: str) -> "ReembeddingReport":
                 settings,
                 wing_kinds(settings),
                 address=address,
-                embedded=lambda count: progress.update(vectors, completed=count),
+                on_embedded=lambda count: progress.update(vectors, completed=count),
             )
 
 

@@ -83,11 +83,11 @@ def _problems() -> list[tuple[str, re.Pattern[str]]]:
     ]
 
 
-def language_of(cookie: str, accepted: str) -> str:
+def language_of(cookie: str, accept: str) -> str:
     """The language of the cookie, else the first known one of Accept-Language, else English."""
     if cookie in LANGUAGES:
         return cookie
-    for accepted_language in accepted.lower().split(","):
+    for accepted_language in accept.lower().split(","):
         language = accepted_language.split(";")[0].strip()[:2]
         if language in LANGUAGES:
             return language

@@ -93,12 +93,12 @@ class UnknownResource(InvalidRequest):
     status = 404
 
 
-def demanding(identify: Identify, required: Sequence[str]) -> Identify:
-    """Wrap `identify` to refuse verified principals that lack a scope of `required`. Without
+def demanding(identify: Identify, scopes: Sequence[str]) -> Identify:
+    """Wrap `identify` to refuse verified principals that lack a scope of `scopes`. Without
     required scopes or authentication it changes no result."""
-    if not required:
+    if not scopes:
         return identify
-    required_scopes = frozenset(required)
+    required_scopes = frozenset(scopes)
 
     async def demand(scope: Scope) -> Identity:
         identity = await identify(scope)
@@ -115,12 +115,10 @@ class Challenges:
     """Completes the WWW-Authenticate of every front: the URL of the resource metadata (RFC 9728,
     section 5.1), and all scopes that the token needs."""
 
-    def __init__(
-        self, app: ASGIApp, resources: ResourceIdentifiers, required: Sequence[str]
-    ) -> None:
+    def __init__(self, app: ASGIApp, resources: ResourceIdentifiers, scopes: Sequence[str]) -> None:
         self._app = app
         self._resources = resources
-        self._required = tuple(required)
+        self._required = tuple(scopes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def completing(message: Message) -> None:

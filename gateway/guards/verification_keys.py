@@ -108,12 +108,12 @@ class LocalKeys:
         return False
 
 
-def file_keys(setting: str, path: str, accepted: Sequence[str]) -> LocalKeys:
+def file_keys(setting: str, path: str, algorithms: Sequence[str]) -> LocalKeys:
     """Keys of a file. `setting` names the path and ends in key_file or jwks_file. Raises
     ToolgateError that names it."""
 
     def read() -> KeyRing:
-        return _load(setting, path, accepted)
+        return _load(setting, path, algorithms)
 
     return LocalKeys(read(), read, path)
 
@@ -124,12 +124,12 @@ def secret_keys(secret: str) -> LocalKeys:
     return LocalKeys(ring, lambda: ring)
 
 
-def _load(setting: str, path: str, accepted: Sequence[str]) -> KeyRing:
+def _load(setting: str, path: str, algorithms: Sequence[str]) -> KeyRing:
     is_set = setting.endswith("jwks_file")
     expected = JWKS if is_set else PEM
     try:
         data = Path(path).read_bytes()
-        return read_jwks(data, accepted) if is_set else KeyRing((_pem(data, accepted),), False)
+        return read_jwks(data, algorithms) if is_set else KeyRing((_pem(data, algorithms),), False)
     except OSError as error:
         reason = (error.strerror or "cannot be read").lower()
         raise ToolgateError(f"{setting}: {path}: {reason}; {expected}") from error
@@ -137,7 +137,7 @@ def _load(setting: str, path: str, accepted: Sequence[str]) -> KeyRing:
         raise ToolgateError(f"{setting}: {path}: {error}; {expected}") from error
 
 
-def _pem(data: bytes, accepted: Sequence[str]) -> Key:
+def _pem(data: bytes, algorithms: Sequence[str]) -> Key:
     if b"PRIVATE KEY-----" in data:
         raise UnusableKey("found a private key")
     if data.count(b"PUBLIC KEY-----") > 2:  # one BEGIN and one END line per key
@@ -149,16 +149,16 @@ def _pem(data: bytes, accepted: Sequence[str]) -> Key:
             key = load_pem_public_key(data)
     except (ValueError, UnsupportedAlgorithm) as error:
         raise UnusableKey("found neither, or one that cannot be read") from error
-    return Key(None, *_suitable_algorithms(key, accepted))
+    return Key(None, *_suitable_algorithms(key, algorithms))
 
 
-def read_jwks(data: bytes, accepted: Sequence[str]) -> KeyRing:
+def read_jwks(data: bytes, algorithms: Sequence[str]) -> KeyRing:
     """The usable keys of a JWKS; others are left out, as RFC 7517 (5) has it. Raises UnusableKey
     when none is left, and for a set that contains secrets."""
     keys, reasons = [], []
     for number, jwk in enumerate(_members(data), 1):
         try:
-            keys.append(_from_jwk(jwk, accepted))
+            keys.append(_from_jwk(jwk, algorithms))
         except UnusableKey as error:
             reasons.append(f"key {number}: {error}")
             log.info("key_ignored", extra={"key": number, "reason": str(error)})
@@ -189,7 +189,7 @@ def _members(data: bytes) -> list[dict[str, Any]]:
     return members
 
 
-def _from_jwk(jwk: Mapping[str, Any], accepted: Sequence[str]) -> Key:
+def _from_jwk(jwk: Mapping[str, Any], algorithms: Sequence[str]) -> Key:
     kid, alg, operations = jwk.get("kid"), jwk.get("alg"), jwk.get("key_ops", ["verify"])
     if not isinstance(kid, str | None):
         raise UnusableKey("its `kid` is no text")
@@ -205,7 +205,9 @@ def _from_jwk(jwk: Mapping[str, Any], accepted: Sequence[str]) -> Key:
         raise UnusableKey("its members make no public key") from error
     return Key(
         kid,
-        *_suitable_algorithms(key, accepted if alg is None else [a for a in accepted if a == alg]),
+        *_suitable_algorithms(
+            key, algorithms if alg is None else [a for a in algorithms if a == alg]
+        ),
     )
 
 
@@ -235,7 +237,7 @@ class RemoteKeys:
     def __init__(
         self,
         url: str,
-        accepted: Sequence[str],
+        algorithms: Sequence[str],
         auth: Auth,
         clock: Callable[[], float] = time.monotonic,
         *,
@@ -244,7 +246,7 @@ class RemoteKeys:
         """`read`: fetches a URL that needs more care than an operator's; raises UnusableKey."""
         self.url = url
         self.ring: KeyRing | None = None  # None: never fetched, or stale
-        self._accepted = accepted
+        self._accepted = algorithms
         self._auth = auth
         self._clock = clock
         self._read = read or self._request

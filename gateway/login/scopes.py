@@ -22,10 +22,10 @@ class Scopes:
         named = (scope for role in (EVERYBODY, *roles) for scope in self._by_role.get(role, ()))
         return frozenset((*self._oauth.required_scopes, *named))
 
-    def grant(self, requested: Sequence[str], has: Collection[str]) -> tuple[str, ...]:
+    def grant(self, scopes: Sequence[str], has: Collection[str]) -> tuple[str, ...]:
         """The scopes that a client gets of those that a person has. Unknown scopes are ignored; a
         client that asks for none gets what the gateway lists (RFC 6749, 3.3: a default)."""
-        candidates = requested or self._oauth.scopes_supported or tuple(self.possible)
+        candidates = scopes or self._oauth.scopes_supported or tuple(self.possible)
         return tuple(
             sorted({*(scope for scope in candidates if scope in has), *self._oauth.required_scopes})
         )

@@ -231,7 +231,7 @@ class AnswerProcessing:
         self,
         result: ToolResult,
         tool: Tool,
-        reserved: ReservedArguments,
+        reserved_arguments: ReservedArguments,
         context: Context,
         *,
         checker: Checker,
@@ -239,13 +239,21 @@ class AnswerProcessing:
         """Post-process a `result` that is not `is_done`; `checker` is that of the arguments."""
         if tool.source in self._validated and not result.is_error:
             result = self._compare_with_schema(result, tool)
-        if reserved.fields and not result.is_error and tool.binding.facts.projects == "answer":
+        if (
+            reserved_arguments.fields
+            and not result.is_error
+            and tool.binding.facts.projects == "answer"
+        ):
             # in a thread: ten megabytes take half a second
             for_model = context.revision.mcp
-            result = await to_thread.run_sync(_project_result, result, reserved.fields, for_model)
-        result = _with_next(result, tool, reserved, context, checker=checker)
-        advice = "" if reserved.fields or FIELDS in _own_arguments(tool) else _LESS
-        return await self.fit(result, reserved.called or tool.name, tool.id, context, advice=advice)
+            result = await to_thread.run_sync(
+                _project_result, result, reserved_arguments.fields, for_model
+            )
+        result = _with_next(result, tool, reserved_arguments, context, checker=checker)
+        advice = "" if reserved_arguments.fields or FIELDS in _own_arguments(tool) else _LESS
+        return await self.fit(
+            result, reserved_arguments.called or tool.name, tool.id, context, advice=advice
+        )
 
     async def fit(
         self, result: ToolResult, name: str, tool_id: str, context: Context, *, advice: str = ""
@@ -336,9 +344,11 @@ class AnswerProcessing:
             f"{uri_of(handle)} is all of it.{advice}]"
         )
 
-    def is_done(self, result: ToolResult, tool: Tool, reserved: ReservedArguments) -> bool:
+    def is_done(
+        self, result: ToolResult, tool: Tool, reserved_arguments: ReservedArguments
+    ) -> bool:
         """Whether `result` needs no post-processing, as with nearly every call."""
-        if reserved.fields or result.meta is not UNSET or tool.source in self._validated:
+        if reserved_arguments.fields or result.meta is not UNSET or tool.source in self._validated:
             return False
         first = result.content[0] if result.content else None
         return not isinstance(first, TextContent) or len(first.text) <= (self._limit or 1 << 62)
@@ -449,7 +459,7 @@ def _unprojected_result(result: ToolResult, why: str, for_model: bool) -> ToolRe
 def _with_next(
     result: ToolResult,
     tool: Tool,
-    reserved: ReservedArguments,
+    reserved_arguments: ReservedArguments,
     context: Context,
     *,
     checker: Checker,
@@ -463,8 +473,8 @@ def _with_next(
     if not checker.accepts(arguments):
         others = {key: value for key, value in meta.items() if key != META_NEXT}
         return replace(result, meta=others or UNSET)
-    if reserved.fields:
-        arguments = {**arguments, FIELDS: reserved.texts}
+    if reserved_arguments.fields:
+        arguments = {**arguments, FIELDS: reserved_arguments.texts}
         result = _with_meta(result, META_NEXT, {"arguments": arguments})
     if not context.revision.mcp:
         return result
@@ -472,7 +482,7 @@ def _with_next(
     if len(arguments_text) > ARGUMENT_CHARACTERS:
         arguments_text = f'the arguments in _meta["{META_NEXT}"]'
     hint = TextContent(
-        f"More follows: call {reserved.called or tool.name} again with {arguments_text}"
+        f"More follows: call {reserved_arguments.called or tool.name} again with {arguments_text}"
     )
     return replace(result, content=(*result.content, hint))
 

@@ -589,12 +589,12 @@ def _facts(call: ToolCall) -> dict[str, Any]:
     return facts
 
 
-def _refusal(call: ToolCall, denied: _Denied) -> ToolResult:
+def _refusal(call: ToolCall, denial: _Denied) -> ToolResult:
     """Error result that names the rule and its reason, without any of the content."""
-    log.info("guardrail_denied", extra={"rule": denied.rule, "tool": call.tool.name})
-    text = f"Refused by the guardrail {denied.rule!r}"
-    text += f": {denied.reason}" if denied.reason else ""
-    return refused_result(call, f"guardrails.{denied.rule}", text)
+    log.info("guardrail_denied", extra={"rule": denial.rule, "tool": call.tool.name})
+    text = f"Refused by the guardrail {denial.rule!r}"
+    text += f": {denial.reason}" if denial.reason else ""
+    return refused_result(call, f"guardrails.{denial.rule}", text)
 
 
 def refused_result(call: ToolCall, rule: str, text: str) -> ToolResult:

@@ -100,18 +100,18 @@ class OperationApi(ABC):
         """The operations that are served now. Raises ProblemDetails while none is."""
 
     @abstractmethod
-    async def answer(self, received: ReceivedRequest) -> OperationResponse:
+    async def answer(self, request: ReceivedRequest) -> OperationResponse:
         """The response to a request whose body was read. Raises ProblemDetails."""
 
     def admit(self, identity: Identity, client: str) -> None:  # noqa: B027 - optional
         """Check and count a request, before it is routed. Raises ProblemDetails, and
         TooManyRequests."""
 
-    def authorize(self, received: ReceivedRequest) -> None:  # noqa: B027 - optional
+    def authorize(self, request: ReceivedRequest) -> None:  # noqa: B027 - optional
         """Check the right to call the operation, before the body is read. Raises
         ProblemDetails."""
 
-    def record(self, received: ReceivedRequest, status: int) -> None:  # noqa: B027 - optional
+    def record(self, request: ReceivedRequest, status: int) -> None:  # noqa: B027 - optional
         """Record a request and the status of its response."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -166,25 +166,25 @@ class OperationApi(ABC):
         return await self._answer_received(received, receive)
 
     async def _answer_received(
-        self, received: ReceivedRequest, receive: Receive
+        self, request: ReceivedRequest, receive: Receive
     ) -> OperationResponse:
         response = None
         try:
-            self.authorize(received)
-            if received.stream is None:
-                check_accept(received.headers)
-            received = replace(received, body=await self._body(received, receive))
-            if received.operation.waits or received.stream is not None:
-                beside = [] if received.stream is None else [received.stream.beat]
+            self.authorize(request)
+            if request.stream is None:
+                check_accept(request.headers)
+            request = replace(request, body=await self._body(request, receive))
+            if request.operation.waits or request.stream is not None:
+                beside = [] if request.stream is None else [request.stream.beat]
                 response = await run_while_connected(
-                    receive, partial(self.answer, received), *beside
+                    receive, partial(self.answer, request), *beside
                 )
             else:
-                response = await self.answer(received)
+                response = await self.answer(request)
         except ProblemDetails as problem:
-            response = problem_response(problem, received.request_id)
+            response = problem_response(problem, request.request_id)
         finally:
-            self.record(received, response.status if response is not None else 500)
+            self.record(request, response.status if response is not None else 500)
         return response
 
     def _admit(self, identity: Identity, client: str) -> None:
@@ -194,13 +194,13 @@ class OperationApi(ABC):
         except TooManyRequests as fault:
             raise again_later(fault) from fault
 
-    async def _body(self, received: ReceivedRequest, receive: Receive) -> bytes:
+    async def _body(self, request: ReceivedRequest, receive: Receive) -> bytes:
         """The request body. Raises ProblemDetails. Operations by GET take none; a small one is read
         to report it."""
-        is_get = received.operation.method == "GET"
+        is_get = request.operation.method == "GET"
         most = min(self._limit_bytes, GET_BYTES) if is_get else self._limit_bytes
         try:
-            return await receive_body(receive, received.headers, most, self._limit)
+            return await receive_body(receive, request.headers, most, self._limit)
         except (TooManyRequests, Unavailable) as fault:  # memory budget of bodies exceeded
             raise again_later(fault) from fault
 

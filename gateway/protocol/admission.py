@@ -214,7 +214,7 @@ def _mismatch(header: str, header_value: str | None) -> HeaderMismatch:
     return HeaderMismatch(f"{header} says {header_value[:100]!r}, but the body does not")
 
 
-def _unsupported_version(requested: str) -> UnsupportedProtocolVersion:
+def _unsupported_version(version: str) -> UnsupportedProtocolVersion:
     return UnsupportedProtocolVersion(
-        "Unsupported protocol version", {"supported": list(SUPPORTED), "requested": requested}
+        "Unsupported protocol version", {"supported": list(SUPPORTED), "requested": version}
     )

@@ -344,21 +344,21 @@ async def _run_to_end(plan: str, input_: bytes, settings: Scripts) -> ProcessRes
         await process.close()
 
 
-def _answer(ended: ProcessResult, settings: Scripts) -> Raw:
-    if ended.too_long:
+def _answer(result: ProcessResult, settings: Scripts) -> Raw:
+    if result.too_long:
         raise ScriptFailed(
             f"answered more than {settings.output_bytes} bytes (scripts.output_bytes)"
         )
-    if ended.code == REFUSED:
-        error = ended.errors.strip() or "the sandbox did not start"
+    if result.code == REFUSED:
+        error = result.errors.strip() or "the sandbox did not start"
         raise ScriptFailed(f"cannot be run: this machine does not let scripts be confined: {error}")
-    if ended.code != 0:
-        raise ScriptFailed(_death(ended))
-    if not ended.output.strip():
+    if result.code != 0:
+        raise ScriptFailed(_death(result))
+    if not result.output.strip():
         raise ScriptFailed("ended without an answer")
     try:
-        decode_strict(ended.output)
-        output = _decoder.decode(ended.output)
+        decode_strict(result.output)
+        output = _decoder.decode(result.output)
     except (Fault, msgspec.DecodeError):
         output = _ScriptOutput()
     if output.answer is not UNSET:
@@ -370,12 +370,12 @@ def _answer(ended: ProcessResult, settings: Scripts) -> Raw:
     raise ScriptFailed(f"failed: {output.error[:MESSAGE_CHARACTERS]}{more}")
 
 
-def _death(ended: ProcessResult) -> str:
-    if any(sign in ended.errors for sign in _MEMORY_SIGNS):
+def _death(result: ProcessResult) -> str:
+    if any(sign in result.errors for sign in _MEMORY_SIGNS):
         return "ran out of memory (scripts.memory_bytes)"
-    if ended.code > 128:
+    if result.code > 128:
         return (
-            f"was ended by signal {ended.code - 128}: it crashed, or needed more memory or time "
+            f"was ended by signal {result.code - 128}: it crashed, or needed more memory or time "
             "than it may (scripts.memory_bytes, scripts.time_s)"
         )
-    return f"ended with exit code {ended.code} before it answered"
+    return f"ended with exit code {result.code} before it answered"

@@ -279,10 +279,10 @@ class WingApi(OperationApi):
     def routes(self) -> Routes:
         return self.server.routes
 
-    def authorize(self, received: ReceivedRequest) -> None:
-        if self._verify_scope and received.identity.verified:
-            scopes = scopes_of(received.identity)
-            check_scope(replace(received.principal, scopes=scopes), received.operation.scope)
+    def authorize(self, request: ReceivedRequest) -> None:
+        if self._verify_scope and request.identity.verified:
+            scopes = scopes_of(request.identity)
+            check_scope(replace(request.principal, scopes=scopes), request.operation.scope)
 
     async def answer(self, received: ReceivedRequest) -> OperationResponse:
         operation, operation_input = received.operation, received.parse()

@@ -71,9 +71,9 @@ async def _used_server(settings: Settings) -> AsyncIterator[Embedded]:
         yield embedded
 
 
-async def _run(embedded: Embedded, program: str, arguments: Sequence[str]) -> None:
+async def _run(server: Embedded, program: str, arguments: Sequence[str]) -> None:
     done = await anyio.run_process(
-        [str(embedded.programs / program), "--no-password", *arguments],
+        [str(server.programs / program), "--no-password", *arguments],
         check=False,
         stdin=DEVNULL,
         stdout=PIPE,

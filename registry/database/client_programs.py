@@ -79,9 +79,9 @@ class ClientProgram:
 
 
 def client_program(
-    name: str, embedded: Embedded | None, services: Path, arguments: Sequence[str]
+    name: str, server: Embedded | None, services: Path, arguments: Sequence[str]
 ) -> ClientProgram:
-    folder = embedded.programs if embedded else find_programs()
+    folder = server.programs if server else find_programs()
     path = shutil.which(name, path=str(folder) if folder else None)
     if path is None:
         raise DatabaseError(
@@ -89,7 +89,7 @@ def client_program(
             "the servers or newer"
         )
     # Beside a managed server PGPASSFILE, PGSSLROOTCERT and the like are the operator's.
-    environment = dict(program_environment() if embedded else os.environ)
+    environment = dict(program_environment() if server else os.environ)
     return ClientProgram(
         [path, *arguments], {**environment, "PGSERVICEFILE": str(services), "LC_ALL": "C"}
     )

@@ -174,10 +174,10 @@ Notice: TypeAlias = str | Literal[Resync.RESYNC]
 class Database:
     """An open database. `pool` provides connections; made by `Database.open`."""
 
-    def __init__(self, settings: Settings, embedded: Embedded | None = None) -> None:
+    def __init__(self, settings: Settings, server: Embedded | None = None) -> None:
         self._settings = settings
-        self.embedded = embedded
-        self.conninfo = _conninfo(settings, "url", embedded.url if embedded else settings.url)
+        self.embedded = server
+        self.conninfo = _conninfo(settings, "url", server.url if server else settings.url)
         self._probe = ServerProbe(self.conninfo, settings.connect_timeout_s)
         self.pool = _pool(settings, self._probe, settings.pool_max, settings.connect_timeout_s)
 

@@ -160,17 +160,20 @@ class SearchRun:
         return near, dict(zip(texts or (), map(Word, terms, docs), strict=True))
 
     async def finish(
-        self, transaction: Transaction, prepared: Sequence[PreparedPart], encoded: EncodedQuery
+        self,
+        transaction: Transaction,
+        prepared: Sequence[PreparedPart],
+        encoded_query: EncodedQuery,
     ) -> SearchResult:
         candidates: list[Candidate] = []
         for part in prepared:
-            candidates += await self._candidates(transaction, part, encoded)
-        worded = encoded.vectors is None
+            candidates += await self._candidates(transaction, part, encoded_query)
+        worded = encoded_query.vectors is None
         replaced = max(part.replaced for part in prepared)
         share = 0.0 if worded else self._share * meaning_left(replaced)
         least = 0.0 if worded else enough(sum(part.plan.docs for part in prepared))
         best = covering(rank(candidates, share, len(candidates), least), self._query.limit)
-        note = self.note(encoded, max(part.missing for part in prepared))
+        note = self.note(encoded_query, max(part.missing for part in prepared))
         path: Path = "lexical" if worded else prepared[0].path
         fits = None if note or self._query.mode != "hybrid" else self._fit(candidates, prepared)
         poor = fits is not None and fits < self._settings.min_fit
@@ -193,11 +196,11 @@ class SearchRun:
             candidates, len(candidates) if self._narrowed is not None else docs, self._model or ""
         )
 
-    def note(self, encoded: EncodedQuery, missing: int = 0) -> str | None:
+    def note(self, encoded_query: EncodedQuery, missing: int = 0) -> str | None:
         """The parts that could not be searched, if any."""
-        if encoded.why:
-            by_words = f"searched by words only: {encoded.why}"
-            return f"{NO_VECTORS}. {encoded.why}" if self._dense else by_words
+        if encoded_query.why:
+            by_words = f"searched by words only: {encoded_query.why}"
+            return f"{NO_VECTORS}. {encoded_query.why}" if self._dense else by_words
         return _waiting(missing, self._query.kind.name, self._dense)
 
     @property
@@ -238,13 +241,13 @@ class SearchRun:
         return "exact" if counted <= limit else "hnsw"
 
     async def _count(
-        self, transaction: Transaction, part_id: int, narrowed: Fragment, limit: int
+        self, transaction: Transaction, part_id: int, condition: Fragment, limit: int
     ) -> int:
         key = (part_id, limit, self._query.filters.key)
         if (cached_count := self._counts.get(key)) is not None:
             return cached_count
         values = {**self._values, "part": part_id, "limit": limit}
-        statement = statements.count(narrowed)
+        statement = statements.count(condition)
         ((count,),) = await transaction.rows(self._scans, statement, values)
         return self._counts.put(key, count)
 
@@ -262,9 +265,9 @@ class SearchRun:
         return [doc_id for (doc_id,) in rows]
 
     async def _candidates(
-        self, transaction: Transaction, part: PreparedPart, encoded: EncodedQuery
+        self, transaction: Transaction, part: PreparedPart, encoded_query: EncodedQuery
     ) -> list[Candidate]:
-        words, vectors = part.plan, encoded.vectors
+        words, vectors = part.plan, encoded_query.vectors
         queries: Any = () if vectors is None else vectors  # of the whole, then of its sentences
         path: Path = "lexical" if vectors is None else part.path
         if path == "lexical" and not part.proposed:

@@ -113,19 +113,19 @@ class Shape:
 
 
 @lru_cache(maxsize=64)
-def proposals(narrowed: Fragment | None) -> bytes:
+def proposals(condition: Fragment | None) -> bytes:
     """Numbers of the %(reach)s documents that have the best of the words %(scanned)s.
 
     Filters are evaluated best first until there are enough: for all documents that would dominate
     the time.
     """
     sorted_, allowed = _NOTHING, _NOTHING
-    if narrowed is not None:
+    if condition is not None:
         sorted_ = sql.SQL("OFFSET 0")
         allowed = sql.SQL(
             "WHERE (SELECT true FROM search_doc_t AS doc"
             " WHERE doc.part_id = %(part)s AND doc.doc_id = found.doc_id AND {narrowed})"
-        ).format(narrowed=narrowed)
+        ).format(narrowed=condition)
     return compose(
         """
         SELECT doc_id FROM (
@@ -170,12 +170,12 @@ def candidates(shape: Shape) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def count(narrowed: Fragment) -> bytes:
+def count(condition: Fragment) -> bytes:
     """The number of documents, counted up to %(limit)s."""
     return compose(
         "SELECT count(*) FROM (SELECT FROM search_doc_t AS doc WHERE doc.part_id = %(part)s"
         " AND {narrowed} LIMIT %(limit)s) AS doc",
-        narrowed=narrowed,
+        narrowed=condition,
     )
 
 

@@ -440,7 +440,7 @@ class ImportWriter:
         self,
         api_id: str,
         drafts: Sequence[ToolDraft],
-        saved: SavedTools,
+        saved_tools: SavedTools,
         before: PreviousImport | None,
     ) -> dict[str, str]:
         """Hold back changed tools; reasons by name of tool."""
@@ -448,7 +448,7 @@ class ImportWriter:
         if not self._source.options.pin:
             await pinning.forget()
             return {}
-        saved_drafts = [draft for draft in drafts if draft.key in saved.names]
+        saved_drafts = [draft for draft in drafts if draft.key in saved_tools.names]
         documents = await to_thread.run_sync(_documents, saved_drafts)
         if before is None or not before.is_pinned:
             await pinning.trust(documents)

@@ -45,12 +45,12 @@ from schemas.tool import ToolDraft
 
 
 def draft_source(
-    spec: ImportSpec, source: FoundSource, imported: ImportedDescription
+    spec: ImportSpec, source: FoundSource, description: ImportedDescription
 ) -> SourceDraft:
     """The source that the import makes."""
     stated = stated_base_url(spec)
-    declared = IMPORTERS[spec.kind].declared(source.location, imported.servers)
-    declared, title, version = map(scrub, (declared, imported.title, imported.version))
+    declared = IMPORTERS[spec.kind].declared(source.location, description.servers)
+    declared, title, version = map(scrub, (declared, description.title, description.version))
     return SourceDraft(
         name=spec.name,
         kind=spec.kind,
@@ -64,22 +64,24 @@ def draft_source(
         exclude=spec.exclude,
         digest=source.digest,
         options=spec.options,
-        server=imported.server,
-        logins=imported.logins,
-        items=imported.items,
-        outcomes=Counter(outcome.status for outcome in imported.outcomes),
+        server=description.server,
+        logins=description.logins,
+        items=description.items,
+        outcomes=Counter(outcome.status for outcome in description.outcomes),
         origin=spec.origin,
     )
 
 
 def relative_server(
-    spec: ImportSpec, source: FoundSource, imported: ImportedDescription
+    spec: ImportSpec, source: FoundSource, description: ImportedDescription
 ) -> str | None:
     """The remedy where a description read from a file names a server by a relative URL."""
     if not IMPORTERS[spec.kind].relative or spec.base_url or is_url(source.location):
         return None
-    relative = next((server for server in imported.servers if server and "://" not in server), None)
-    if relative is None or declared_base(source.location, imported.servers):
+    relative = next(
+        (server for server in description.servers if server and "://" not in server), None
+    )
+    if relative is None or declared_base(source.location, description.servers):
         return None
     return (
         f"its server {relative!r} is relative to the URL that the description is served at, and it "
@@ -344,24 +346,28 @@ async def _dry_run(spec: ImportSpec, source: FoundSource) -> ImportReport:
     return ImportReport(draft, imported.outcomes, None, notes, drafts=imported.drafts)
 
 
-def _notes(spec: ImportSpec, source: FoundSource, imported: ImportedDescription) -> tuple[str, ...]:
-    note = relative_server(spec, source, imported)
-    return (*imported.notes, *([note] if note else []))
+def _notes(
+    spec: ImportSpec, source: FoundSource, description: ImportedDescription
+) -> tuple[str, ...]:
+    note = relative_server(spec, source, description)
+    return (*description.notes, *([note] if note else []))
 
 
-def _name_outcome(outcome: Outcome, saved: SavedTools) -> Outcome:
+def _name_outcome(outcome: Outcome, saved_tools: SavedTools) -> Outcome:
     """The outcome with its tool name, or the reason for none; a skipped item may share the
     key of an imported one."""
     if outcome.name is None:
         return outcome
-    name = saved.names.get(outcome.key) or saved.items.names.get(outcome.key)
+    name = saved_tools.names.get(outcome.key) or saved_tools.items.names.get(outcome.key)
     if name is None:
-        refused_name = saved.refused.get(outcome.key) or saved.items.refused[outcome.key]
+        refused_name = (
+            saved_tools.refused.get(outcome.key) or saved_tools.items.refused[outcome.key]
+        )
         owner = "the gateway" if is_reserved(refused_name) else "another source"
         reason = f"{owner} has the name {refused_name}, and this one's prefix is never"
         return replace(outcome, name=None, status="skipped", reason=reason)
-    if name in saved.held and outcome.key in saved.names:
-        return replace(outcome, name=name, status="held", reason=saved.held[name])
+    if name in saved_tools.held and outcome.key in saved_tools.names:
+        return replace(outcome, name=name, status="held", reason=saved_tools.held[name])
     return replace(outcome, name=name)
 
 

@@ -252,21 +252,21 @@ def _digest(document: bytes) -> str:
     return hashlib.sha256(b"%d\0" % IMPORTER + document).hexdigest()
 
 
-def non_empty(imported: ImportedDescription) -> ImportedDescription:
-    """`imported`, unless it has neither tools nor items. Raises ImportRejected."""
-    if not imported.drafts and not imported.items:
-        raise ImportRejected(_empty_reason(imported))
-    return imported
+def non_empty(description: ImportedDescription) -> ImportedDescription:
+    """`description`, unless it has neither tools nor items. Raises ImportRejected."""
+    if not description.drafts and not description.items:
+        raise ImportRejected(_empty_reason(description))
+    return description
 
 
-def _empty_reason(imported: ImportedDescription) -> str:
-    excluded = sum(outcome.status == "excluded" for outcome in imported.outcomes)
-    if not imported.outcomes:
+def _empty_reason(description: ImportedDescription) -> str:
+    excluded = sum(outcome.status == "excluded" for outcome in description.outcomes)
+    if not description.outcomes:
         return "Nothing to import: the description has no operations (`paths` is empty)"
-    if excluded == len(imported.outcomes):
-        reason = Counter(outcome.reason for outcome in imported.outcomes).most_common(1)[0][0]
+    if excluded == len(description.outcomes):
+        reason = Counter(outcome.reason for outcome in description.outcomes).most_common(1)[0][0]
         return f"Nothing to import: all {excluded} operations are left out ({reason})"
-    skipped = next(o for o in imported.outcomes if o.status == "skipped")
+    skipped = next(o for o in description.outcomes if o.status == "skipped")
     return (
         f"Nothing to import: every operation was skipped, as {skipped.operation}: {skipped.reason}"
     )

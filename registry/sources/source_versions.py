@@ -390,9 +390,9 @@ class History:
         return RollbackResult(version, report, changed)
 
     async def _compare_drafts(
-        self, draft: SourceDraft, imported: ImportedDescription
+        self, draft: SourceDraft, description: ImportedDescription
     ) -> Difference:
-        changes, served = await self.store.compare(self.host_id, draft, imported.drafts)
+        changes, served = await self.store.compare(self.host_id, draft, description.drafts)
         return await asyncio.to_thread(difference, draft.name, served, changes)
 
     async def _held_back_version(

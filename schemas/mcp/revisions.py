@@ -99,6 +99,6 @@ STREAMABLE = {r.name: r for r in HANDSHAKE.values() if r.streamable}
 SUPPORTED = (*reversed(STATELESS), *reversed(HANDSHAKE))  # newest first, as we advertise them
 
 
-def negotiate(requested: str) -> Revision:
+def negotiate(version: str) -> Revision:
     """Version negotiation of `initialize`: the requested revision, else our latest that has one."""
-    return HANDSHAKE.get(requested, V2025_11_25)
+    return HANDSHAKE.get(version, V2025_11_25)

@@ -669,11 +669,11 @@ def _report(
     )
 
 
-def _saved_counts(saved: SavedTools) -> SavedCounts:
+def _saved_counts(saved_tools: SavedTools) -> SavedCounts:
     names = ("added", "updated", "unchanged", "removed")
-    tools = {name: len(getattr(saved, name)) for name in names}
-    items = {name: getattr(saved.items, name) for name in names}
-    return SavedCounts(**tools, held=len(saved.held), items=items)
+    tools = {name: len(getattr(saved_tools, name)) for name in names}
+    items = {name: getattr(saved_tools.items, name) for name in names}
+    return SavedCounts(**tools, held=len(saved_tools.held), items=items)
 
 
 def _definition(draft: ToolDraft) -> bytes:

@@ -122,7 +122,7 @@ class SourcePool:
     def __init__(
         self,
         source: Source,
-        adjusted: SourceSettings,
+        settings: SourceSettings,
         limits: Limits,
         *,
         entries: Entries = NO_ENTRIES,
@@ -133,40 +133,40 @@ class SourcePool:
         """`entries`: credentials of the registry; `own`: the gateway's own names; `connector`:
         None where people have no accounts here."""
         self.source = source.name
-        self.address = adjusted.base_url or _address(source)  # None while unknown
+        self.address = settings.base_url or _address(source)  # None while unknown
         self.base_url = self.address.rstrip("/") if self.address else None  # paths follow it
-        self.trusted = adjusted.base_url is not None or source.base_url_trusted
+        self.trusted = settings.base_url is not None or source.base_url_trusted
         self._is_reviewed = source.options.is_reviewed
         unnamed = {} if source.facts.schemes else as_headers(entries)
-        self.headers = {**unnamed, **adjusted.headers}
+        self.headers = {**unnamed, **settings.headers}
         # settings take precedence over the database
-        self.credentials = {**entries, **adjusted.credentials}
-        self._confined = () if limits.token_private_networks else _besides(entries, adjusted)
-        self.require_credentials = adjusted.require_credentials
-        self.timeout_s = adjusted.timeout_s or limits.timeout_s
+        self.credentials = {**entries, **settings.credentials}
+        self._confined = () if limits.token_private_networks else _besides(entries, settings)
+        self.require_credentials = settings.require_credentials
+        self.timeout_s = settings.timeout_s or limits.timeout_s
         self.deadlines = Deadlines(self.timeout_s)  # of calls
-        self.retries = limits.retries if adjusted.retries is None else adjusted.retries
+        self.retries = limits.retries if settings.retries is None else settings.retries
         self.tokens = AccessTokens(TOKENS_BYTES)
         self.tls = tls
         self.own = own
-        self.forward_token = adjusted.forward_token
-        self.same_trust_domain = adjusted.same_trust_domain
+        self.forward_token = settings.forward_token
+        self.same_trust_domain = settings.same_trust_domain
         self.exchange = (
-            SourceExchange(adjusted.exchange, self.timeout_s, tls.tokens)
-            if adjusted.exchange
+            SourceExchange(settings.exchange, self.timeout_s, tls.tokens)
+            if settings.exchange
             else None
         )
         self.redirected_to: str | None = (
             None  # where the server sent its last requests, if anywhere
         )
         self.login_tokens = None if connector is None else connector.login_tokens
-        mode = adjusted.connect.mode
+        mode = settings.connect.mode
         self.connector = None if connector is None or mode == "off" else connector.of_mode(mode)
         self.by_caller = (
             self.forward_token or self.exchange is not None or self.connector is not None
         )
-        self.personal = fold_schemes(adjusted.connect.schemes)  # schemes; none: all
-        own_header = (adjusted.connect.header,) if self.connector is not None else ()
+        self.personal = fold_schemes(settings.connect.schemes)  # schemes; none: all
+        own_header = (settings.connect.header,) if self.connector is not None else ()
         self.proofs = (*CALLER_TOKENS, *own_header)  # by which callers authenticate themselves
         self.limits = limits
         self.retired = False  # no new use may begin
@@ -415,9 +415,9 @@ def as_headers(entries: Entries) -> dict[str, str]:
     }
 
 
-def _besides(entries: Entries, adjusted: SourceSettings) -> tuple[SchemeSettings, ...]:
+def _besides(entries: Entries, settings: SourceSettings) -> tuple[SchemeSettings, ...]:
     """The stored entries that no settings replace."""
-    return tuple(entry for scheme, entry in entries.items() if scheme not in adjusted.credentials)
+    return tuple(entry for scheme, entry in entries.items() if scheme not in settings.credentials)
 
 
 def _target(source: Source) -> tuple[str | None, bool]:

@@ -229,12 +229,12 @@ def _fits_question(method: str, response: Any) -> bool:
     return isinstance(response, dict) and (shape is None or shape(response))
 
 
-def answer_of(method: str, failed: ClientRequestFailed) -> Any:
+def answer_of(method: str, failure: ClientRequestFailed) -> Any:
     """The answer that a 2026-07-28 server gets for a failed question: in MRTR an answer cannot be
     an error."""
     if method == "elicitation/create":
         return {"action": "cancel"}
-    raise failed
+    raise failure
 
 
 class _RemoteEvent(Struct, omit_defaults=True):

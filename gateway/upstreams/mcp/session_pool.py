@@ -141,16 +141,16 @@ class SessionPool:
             pooled.slot.handler = handler
         return pooled
 
-    def give_back(self, pooled: _PooledSession, cut_off: bool) -> None:
+    def give_back(self, pooled_session: _PooledSession, cut_off: bool) -> None:
         """Return a leased session. An exclusive one that a call left early (`cut_off`) is closed:
         its late messages must not be taken for another call's."""
-        pooled.calls -= 1
-        pooled.idle_since = time.monotonic()
-        if pooled.calls == 0:
-            pooled.slot.handler = None
-        spoiled = cut_off and pooled.key.exclusive_to is not None
-        if (spoiled or not pooled.link.alive) and self._forget(pooled):
-            closing = asyncio.create_task(pooled.link.close())
+        pooled_session.calls -= 1
+        pooled_session.idle_since = time.monotonic()
+        if pooled_session.calls == 0:
+            pooled_session.slot.handler = None
+        spoiled = cut_off and pooled_session.key.exclusive_to is not None
+        if (spoiled or not pooled_session.link.alive) and self._forget(pooled_session):
+            closing = asyncio.create_task(pooled_session.link.close())
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
         self._freed.set()
@@ -236,13 +236,13 @@ class SessionPool:
             await self._close(pooled)
         await asyncio.gather(*self._closing, return_exceptions=True)
 
-    async def _close(self, pooled: _PooledSession) -> None:
-        if self._forget(pooled):
-            await pooled.link.close()
+    async def _close(self, pooled_session: _PooledSession) -> None:
+        if self._forget(pooled_session):
+            await pooled_session.link.close()
 
-    def _forget(self, pooled: _PooledSession) -> bool:
-        if pooled not in self._sessions:
+    def _forget(self, pooled_session: _PooledSession) -> bool:
+        if pooled_session not in self._sessions:
             return False
-        self._sessions.remove(pooled)
-        self._free_slot(pooled.key)
+        self._sessions.remove(pooled_session)
+        self._free_slot(pooled_session.key)
         return True

@@ -32,9 +32,9 @@ class RunMeter:
         counts = cost is not None and cost.currency == self._currency
         return UsageAmounts(usage.total, cost.amount if cost is not None and counts else 0.0)
 
-    def check(self, spent: UsageTotals) -> None:
+    def check(self, totals: UsageTotals) -> None:
         """Raises BudgetExhausted."""
-        for used, limit in self._limits(spent):
+        for used, limit in self._limits(totals):
             if (limit.tokens and used.tokens > limit.tokens) or (
                 limit.money and used.money > limit.money
             ):
@@ -79,13 +79,13 @@ class RunMeter:
     def owes(self) -> bool:
         return self._reserved != NOTHING or time.monotonic() - self._since > WORTH_S
 
-    def settle(self, spent: UsageTotals) -> None:
+    def settle(self, totals: UsageTotals) -> None:
         """Mark the outstanding usage as stored."""
-        self._spent, self._since = spent, self._measured
+        self._spent, self._since = totals, self._measured
         self._reserved, self._request = NOTHING, None
 
-    def _limits(self, spent: UsageTotals | None = None) -> list[tuple[UsageAmounts, AgentBudget]]:
-        now = spent or self._spent
+    def _limits(self, totals: UsageTotals | None = None) -> list[tuple[UsageAmounts, AgentBudget]]:
+        now = totals or self._spent
         budgets = self._budgets
         return [
             (now.run, budgets.run),

@@ -131,7 +131,7 @@ class Searcher:
         return PassageHits(chunks, note)
 
     async def _candidates(
-        self, opened: Transaction, query: ChunkQuery, text: str, encoded: EncodedQuery
+        self, opened: Transaction, query: ChunkQuery, text: str, encoded_query: EncodedQuery
     ) -> tuple[list[Candidate], int]:
         """Candidates by words and meaning, and the number of chunks searched."""
         narrowed, values = self._values(query)
@@ -145,19 +145,21 @@ class Searcher:
         ((docs, length),) = total
         planned = plan(words, docs, length, self._settings.postings_limit)
         values |= _word_values(planned)
-        if encoded.whole is not None:
-            values |= {"vector": HalfVector.of(encoded.whole), "model": encoded.model}
+        if encoded_query.whole is not None:
+            values |= {"vector": HalfVector.of(encoded_query.whole), "model": encoded_query.model}
         index: Fragment | None = None
-        is_listed = encoded.whole is not None and narrowed is not None
-        if encoded.whole is not None and docs > self._settings.exact_limit:
+        is_listed = encoded_query.whole is not None and narrowed is not None
+        if encoded_query.whole is not None and docs > self._settings.exact_limit:
             row_count = await self._count_left(opened, narrowed, values, docs)
             is_listed = is_listed and row_count <= LIST_FACTOR * self._settings.exact_limit
             if row_count > (self._scan_limit(values["reach"], docs) if is_listed else 0):
-                index = predicate(query.reader.tenant, KIND.name, encoded.model or "")
+                index = predicate(query.reader.tenant, KIND.name, encoded_query.model or "")
                 values["ef"] = str(effort(EF, docs, values["reach"]))
-        statement = candidates(narrowed, encoded.whole is not None, index, is_listed=is_listed)
+        statement = candidates(
+            narrowed, encoded_query.whole is not None, index, is_listed=is_listed
+        )
         compared = FILTERED_SCANS if is_listed else SCANS
-        planner = compared if encoded.whole is not None and index is None else LOOKUPS
+        planner = compared if encoded_query.whole is not None and index is None else LOOKUPS
         return [Candidate(*row) for row in await opened.rows(planner, statement, values)], docs
 
     def _scan_limit(self, reach: int, docs: int) -> int:
@@ -172,15 +174,15 @@ class Searcher:
     async def _count_left(
         self,
         opened: Transaction,
-        narrowed: Fragment | None,
+        condition: Fragment | None,
         values: Mapping[str, Any],
         docs: int,
     ) -> int:
         """The chunks that may be found, counted up to one more than are listed."""
-        if narrowed is None:
+        if condition is None:
             return docs
         most = LIST_FACTOR * self._settings.exact_limit + 1
-        rows = await opened.rows(LOOKUPS, _count_query(narrowed), {**values, "most": most})
+        rows = await opened.rows(LOOKUPS, _count_query(condition), {**values, "most": most})
         return int(rows[0][0])
 
     async def _relate(
@@ -312,18 +314,18 @@ _DOCUMENT = sql.SQL("""JOIN knowledge_document_t AS document
 _NOTHING: sql.Composable = sql.SQL("")
 
 
-def _filter_clause(narrowed: Fragment, of: sql.Identifier) -> sql.Composed:
+def _filter_clause(condition: Fragment, of: sql.Identifier) -> sql.Composed:
     """A condition on a document of the index."""
     return sql.SQL("""({of} IS NOT NULL AND (
         SELECT true FROM knowledge_chunk_t AS chunk {document}
         WHERE (chunk.host_id, chunk.chunk_id) = (%(host)s, {of}) AND {narrowed}))""").format(
-        of=of, document=_DOCUMENT, narrowed=narrowed
+        of=of, document=_DOCUMENT, narrowed=condition
     )
 
 
 @lru_cache(maxsize=256)
 def candidates(
-    narrowed: Fragment | None,
+    condition: Fragment | None,
     vectors: bool,
     index: Fragment | None = None,
     *,
@@ -343,14 +345,18 @@ def candidates(
     allowed = only = union = near = _NOTHING
     cosine: sql.Composable = sql.SQL("NULL::float8")
     entity = sql.Identifier("doc", "entity_id")
-    if narrowed is not None and is_listed and index is None:
-        allowed, only = _allowed_sql(narrowed), _ALLOWED_POSTINGS
-    elif narrowed is not None:
+    if condition is not None and is_listed and index is None:
+        allowed, only = _allowed_sql(condition), _ALLOWED_POSTINGS
+    elif condition is not None:
         sorted_ = sql.SQL("OFFSET 0")
-        allowed = _listed_sql(narrowed) if is_listed else _NOTHING
-        where = _listed_clause(entity) if is_listed else _filter_clause(narrowed, entity)
+        allowed = _listed_sql(condition) if is_listed else _NOTHING
+        where = _listed_clause(entity) if is_listed else _filter_clause(condition, entity)
     if vectors:
-        near, union, cosine = _near_sql(narrowed, index, is_listed=is_listed), _NEAR_WORDED, _COSINE
+        near, union, cosine = (
+            _near_sql(condition, index, is_listed=is_listed),
+            _NEAR_WORDED,
+            _COSINE,
+        )
     return compose(
         """
         WITH {permitted}{allowed}, worded AS (
@@ -405,7 +411,7 @@ _NEAR_WORDED = sql.SQL("""UNION
     ) AS near_worded GROUP BY part_id, doc_id""")
 
 
-def _allowed_sql(narrowed: Fragment) -> sql.Composed:
+def _allowed_sql(condition: Fragment) -> sql.Composed:
     return sql.SQL(""", allowed AS MATERIALIZED (
         SELECT doc.part_id, doc.doc_id
         FROM permitted JOIN knowledge_chunk_t AS chunk ON chunk.host_id = %(host)s
@@ -414,17 +420,17 @@ def _allowed_sql(narrowed: Fragment) -> sql.Composed:
         JOIN search_doc_t AS doc
             ON (doc.part_id, doc.entity_id) = (permitted.part_id, chunk.chunk_id)
         WHERE {narrowed}
-    )""").format(document=_DOCUMENT, narrowed=narrowed)
+    )""").format(document=_DOCUMENT, narrowed=condition)
 
 
-def _listed_sql(narrowed: Fragment) -> sql.Composed:
+def _listed_sql(condition: Fragment) -> sql.Composed:
     return sql.SQL(""", allowed AS MATERIALIZED (
         SELECT chunk.chunk_id
         FROM permitted JOIN knowledge_chunk_t AS chunk ON chunk.host_id = %(host)s
             AND chunk.collection_id = permitted.collection_id
         {document}
         WHERE {narrowed}
-    )""").format(document=_DOCUMENT, narrowed=narrowed)
+    )""").format(document=_DOCUMENT, narrowed=condition)
 
 
 def _listed_clause(of: sql.Identifier) -> sql.Composed:
@@ -470,12 +476,12 @@ def _near_sql(
     )
 
 
-def _permitted_clause(narrowed: Fragment | None) -> sql.Composed:
+def _permitted_clause(condition: Fragment | None) -> sql.Composed:
     """The conditions on a vector, evaluated for each, in a subquery that cannot become a join."""
     joined: sql.Composable = sql.SQL("WHERE")
-    if narrowed is not None:
+    if condition is not None:
         joined = sql.SQL("{document} WHERE {narrowed} AND").format(
-            document=_DOCUMENT, narrowed=narrowed
+            document=_DOCUMENT, narrowed=condition
         )
     return sql.SQL("""(
         SELECT true FROM permitted JOIN knowledge_chunk_t AS chunk USING (collection_id)
@@ -501,7 +507,7 @@ def _index_sql(condition: sql.Composed, index: Fragment) -> sql.Composed:
 
 
 @lru_cache(maxsize=256)
-def _count_query(narrowed: Fragment) -> bytes:
+def _count_query(condition: Fragment) -> bytes:
     """The number of chunks that may be found, at most %(most)s."""
     return compose(
         """
@@ -514,7 +520,7 @@ def _count_query(narrowed: Fragment) -> bytes:
     """,
         permitted=PERMITTED,
         document=_DOCUMENT,
-        narrowed=narrowed,
+        narrowed=condition,
     )
 
 
@@ -530,11 +536,11 @@ def passages_by_chunk(rows: Sequence[Sequence[Any]]) -> dict[str, Passage]:
 
 
 @lru_cache(maxsize=256)
-def chunks_query(narrowed: Fragment | None) -> bytes:
+def chunks_query(condition: Fragment | None) -> bytes:
     """The chunks of %(ids)s that may be shown."""
     also = _NOTHING
-    if narrowed is not None:
-        also = sql.SQL("AND {narrowed}").format(narrowed=narrowed)
+    if condition is not None:
+        also = sql.SQL("AND {narrowed}").format(narrowed=condition)
     return compose(
         """
         WITH {permitted}

@@ -234,12 +234,12 @@ class Entities:
         *,
         limit: int,
         norms: Sequence[str] = (),
-        merged: Sequence[MergedName] = (),
+        merged_names: Sequence[MergedName] = (),
         chunks: Sequence[str] | None = None,
         collections: Sequence[str] | None = None,
     ) -> list[NamedRelation]:
         """Relations of a name, or in chunks; those that most chunks state first."""
-        values = {**_values(reader, collections), **_only_there(merged)}
+        values = {**_values(reader, collections), **_only_there(merged_names)}
         values |= {"norms": list(norms), "chunks": None if chunks is None else list(chunks)}
         async with transaction(self._pool, Transaction) as opened:
             rows = await opened.rows(LOOKUPS, _RELATIONS, {**values, "limit": limit})
@@ -265,8 +265,14 @@ class Entities:
             if set(begins) & set(ends):
                 return []
 
-            async def step(names: Iterable[str], merged: Sequence[MergedName] = ()) -> "_Step":
-                chosen = {"reached": list(names)[:BRANCHES], "rows": ROWS, **_only_there(merged)}
+            async def step(
+                names: Iterable[str], merged_names: Sequence[MergedName] = ()
+            ) -> "_Step":
+                chosen = {
+                    "reached": list(names)[:BRANCHES],
+                    "rows": ROWS,
+                    **_only_there(merged_names),
+                }
                 return _Step.of(await opened.rows(LOOKUPS, _STEP, {**values, **chosen}))
 
             first = (await step(begins, begin_merged)).without(begins)
@@ -365,15 +371,15 @@ async def _merged_names(
     return [MergedName(*row) for row in rows]
 
 
-def _norms(norm: str, merged: Sequence[MergedName]) -> list[str]:
-    return [norm, *sorted({merged_name.norm for merged_name in merged})]
+def _norms(norm: str, merged_names: Sequence[MergedName]) -> list[str]:
+    return [norm, *sorted({merged_name.norm for merged_name in merged_names})]
 
 
-def _only_there(merged: Sequence[MergedName]) -> dict[str, Any]:
+def _only_there(merged_names: Sequence[MergedName]) -> dict[str, Any]:
     """Parameters of _THERE."""
     return {
-        "merged": [merged_name.norm for merged_name in merged],
-        "shelves": [merged_name.collection for merged_name in merged],
+        "merged": [merged_name.norm for merged_name in merged_names],
+        "shelves": [merged_name.collection for merged_name in merged_names],
     }
 
 

@@ -316,7 +316,7 @@ class KnowledgeOperations:
             self.reader(request),
             limit=body.limit,
             norms=entity.norms,
-            merged=entity.merged,
+            merged_names=entity.merged,
             collections=body.collections or None,
         )
         return EntityView(

@@ -162,10 +162,10 @@ async def upload_on_ray(
     address: str,
     owner: str,
     on_stored: Callable[[], None],
-    embedded: Callable[[int], None],
+    on_embedded: Callable[[int], None],
 ) -> tuple[IngestReport, int]:
     """Read, store and embed files for a principal; the report, and how many chunks were embedded,
-    which `embedded` is told meanwhile. Raises ProblemDetails."""
+    which `on_embedded` is told meanwhile. Raises ProblemDetails."""
     parts = KnowledgeParts(pool, lambda _: None, settings.knowledge, Keys.of(settings.secrets))
     reader = KnowledgeReader(settings.tenant.host_id, owner, (ALL, f"user:{owner}"))
     local = make_embedder(settings.embedding.of(KIND.purpose))
@@ -182,7 +182,7 @@ async def upload_on_ray(
         )
         kinds = {KIND.name: KIND}
         vectors = await embed_queued(
-            pool, settings.embedding, kinds, actors=actors, on_stored=embedded
+            pool, settings.embedding, kinds, actors=actors, on_stored=on_embedded
         )
     return report, vectors
 
@@ -202,11 +202,11 @@ async def reembed_on_ray(
     kinds: Kinds,
     *,
     address: str,
-    embedded: Callable[[int], None],
+    on_embedded: Callable[[int], None],
 ) -> ReembeddingReport:
     """Embed the texts of `kinds` of which the model of passages has no vector, and have it serve
-    once it has them all; until then the model before serves. `embedded` is told how many there are
-    meanwhile. Raises EmbeddingFailed."""
+    once it has them all; until then the model before serves. `on_embedded` is told how many there
+    are meanwhile. Raises EmbeddingFailed."""
     pool, purpose = database.pool, KIND.purpose
     kinds = of_purpose(kinds, purpose)
     local = make_embedder(settings.embedding.of(purpose))
@@ -216,7 +216,7 @@ async def reembed_on_ray(
     queued = await queue_missing(pool, kinds)
     async with cluster(address) as actors:
         vectors = await embed_queued(
-            pool, settings.embedding, kinds, actors=actors, on_stored=embedded
+            pool, settings.embedding, kinds, actors=actors, on_stored=on_embedded
         )
     await ensure_indexes(database, settings.search.exact_limit)
     async with borrow(pool) as connection:

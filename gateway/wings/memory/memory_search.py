@@ -172,12 +172,12 @@ class Recaller:
         return await self._encoding.of(KIND.purpose, text)
 
     async def _candidates(
-        self, opened: Transaction, recall: MemoryQuery, text: str, encoded: EncodedQuery
+        self, opened: Transaction, recall: MemoryQuery, text: str, encoded_query: EncodedQuery
     ) -> tuple[list[RecalledMemory], int]:
         """Candidates by words and meaning, and the number of memories searched."""
         values = self._values(recall)
         docs = await self._docs(opened, values)
-        model = encoded.model or ""
+        model = encoded_query.model or ""
         reach = max(self._settings.candidates, recall.limit or 0)
         near = max(reach // 2, recall.limit or 0)
         of_org = docs > 0 and "org" in values["scopes"]
@@ -192,11 +192,11 @@ class Recaller:
             "exact": self._settings.exact_limit,
             "ef": str(effort(EF, docs, near)),
         }
-        if encoded.whole is not None:
-            values["vector"] = HalfVector.of(encoded.whole)
+        if encoded_query.whole is not None:
+            values["vector"] = HalfVector.of(encoded_query.whole)
         shape = RecallShape(
             _allowed_condition(recall),
-            vectors=encoded.whole is not None,
+            vectors=encoded_query.whole is not None,
             listed=not text,
             large=docs > 0,
             indexed=predicate(recall.reader.tenant, KIND_ORG.name, model) if of_org else None,

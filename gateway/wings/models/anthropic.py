@@ -89,17 +89,17 @@ class Anthropic:
             body["stream"] = True
         return body
 
-    def reader(self, made: str) -> "AnthropicReader":
-        return AnthropicReader(made)
+    def reader(self, id_prefix: str) -> "AnthropicReader":
+        return AnthropicReader(id_prefix)
 
-    def answer(self, body: bytes, made: str) -> ModelAnswer:
+    def answer(self, body: bytes, id_prefix: str) -> ModelAnswer:
         message = decode_answer(body, dict[str, Any])
         if message.get("type") == "error" or "error" in message:
             raise provider_error(message)
         blocks = message.get("content")
         if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
             raise malformed_error("a message without content")
-        return _answer(blocks, message, made)
+        return _answer(blocks, message, id_prefix)
 
 
 def _turns(prompt: Prompt) -> list[dict[str, Any]]:
@@ -177,8 +177,8 @@ _MEMBERS = {
 
 
 class AnthropicReader:
-    def __init__(self, made: str) -> None:
-        self._made = made
+    def __init__(self, id_prefix: str) -> None:
+        self._made = id_prefix
         self._blocks: dict[int, _Block] = {}
         self._usage: dict[str, Any] = {}
         self._model = ""
@@ -252,7 +252,7 @@ class AnthropicReader:
 def _answer(
     blocks: list[dict[str, Any]],
     message: Mapping[str, Any],
-    made: str,
+    id_prefix: str,
     texts: Mapping[str, str] = NOTHING,
 ) -> ModelAnswer:
     """`message` has stop_reason, usage and model; `texts`: arguments as they were written, by the
@@ -262,7 +262,7 @@ def _answer(
         if block.get("type") == "tool_use":
             id_ = str(block.get("id") or "")
             if not id_ or id_ in calls:
-                id_ = block["id"] = f"{made}_{place}"
+                id_ = block["id"] = f"{id_prefix}_{place}"
             written = texts.get(id_) or encode(block.get("input") or {}).decode()
             calls[id_] = ModelCall(id_, str(block.get("name") or ""), written)
     finish, kept_calls = settle_finish(

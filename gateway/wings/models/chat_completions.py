@@ -120,11 +120,11 @@ class ChatCompletions:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         return body
 
-    def reader(self, made: str) -> "ChatReader":
-        return ChatReader(made)
+    def reader(self, id_prefix: str) -> "ChatReader":
+        return ChatReader(id_prefix)
 
-    def answer(self, body: bytes, made: str) -> ModelAnswer:
-        reader = ChatReader(made)
+    def answer(self, body: bytes, id_prefix: str) -> ModelAnswer:
+        reader = ChatReader(id_prefix)
         # DeepSeek sends empty lines before the body while a request waits
         reader.feed(ServerEvent(body.strip()))
         return reader.answer()
@@ -169,8 +169,8 @@ def _returned_members(prompt: Prompt, message: ChatMessage) -> dict[str, Any]:
 
 
 class ChatReader:
-    def __init__(self, made: str) -> None:
-        self._calls = CallAssembler(made)
+    def __init__(self, id_prefix: str) -> None:
+        self._calls = CallAssembler(id_prefix)
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._kept = ""  # name of the member of reasoning, if there was one, perhaps empty

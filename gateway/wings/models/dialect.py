@@ -86,10 +86,10 @@ class Dialect(Protocol):
     def body(self, prompt: Prompt) -> dict[str, Any]:
         """The members of the request, in a constant order."""
 
-    def reader(self, made: str) -> AnswerReader:
-        """Reader of a streamed answer; `made` begins the ids of calls that come without."""
+    def reader(self, id_prefix: str) -> AnswerReader:
+        """Reader of a streamed answer; `id_prefix` begins the ids of calls that come without."""
 
-    def answer(self, body: bytes, made: str) -> ModelAnswer:
+    def answer(self, body: bytes, id_prefix: str) -> ModelAnswer:
         """An answer that was not streamed. Raises ProviderError."""
 
 

@@ -81,11 +81,11 @@ class OpenAIResponses:
             body["stream"] = True
         return body
 
-    def reader(self, made: str) -> "ResponsesReader":
-        return ResponsesReader(made)
+    def reader(self, id_prefix: str) -> "ResponsesReader":
+        return ResponsesReader(id_prefix)
 
-    def answer(self, body: bytes, made: str) -> ModelAnswer:
-        return _answer(decode_answer(body, dict[str, Any]), [], made)
+    def answer(self, body: bytes, id_prefix: str) -> ModelAnswer:
+        return _answer(decode_answer(body, dict[str, Any]), [], id_prefix)
 
 
 def _items(prompt: Prompt, message: ChatMessage) -> list[Any]:
@@ -120,8 +120,8 @@ def _items(prompt: Prompt, message: ChatMessage) -> list[Any]:
 
 
 class ResponsesReader:
-    def __init__(self, made: str) -> None:
-        self._made = made
+    def __init__(self, id_prefix: str) -> None:
+        self._made = id_prefix
         self._items: dict[int, dict[str, Any]] = {}
         self._response: dict[str, Any] | None = None
         self.ended = False
@@ -170,7 +170,7 @@ def _chunk(kind: type[ContentChunk] | type[ReasoningChunk], delta: Any) -> Seque
     return (kind(delta),) if isinstance(delta, str) and delta else ()
 
 
-def _answer(response: dict[str, Any], items: list[dict[str, Any]], made: str) -> ModelAnswer:
+def _answer(response: dict[str, Any], items: list[dict[str, Any]], id_prefix: str) -> ModelAnswer:
     """`items`: those of the stream, for servers whose last event repeats none."""
     error = response.get("error")
     if error is not None or response.get("status") in ("failed", "cancelled"):
@@ -178,7 +178,7 @@ def _answer(response: dict[str, Any], items: list[dict[str, Any]], made: str) ->
     output = response.get("output") or items
     if not isinstance(output, list) or not all(isinstance(item, dict) for item in output):
         raise malformed_error("a response whose output is no list of items")
-    calls = _calls(output, made)
+    calls = _calls(output, id_prefix)
     refused = any(part.get("type") == "refusal" for part in _parts(output))
     finish, calls = settle_finish("refused" if refused else _finish(response), calls)
     return ModelAnswer(
@@ -200,13 +200,13 @@ def _finish(response: Mapping[str, Any]) -> Finish:
     return "filtered" if reason == "content_filter" else "length"
 
 
-def _calls(output: Sequence[dict[str, Any]], made: str) -> tuple[ModelCall, ...]:
+def _calls(output: Sequence[dict[str, Any]], id_prefix: str) -> tuple[ModelCall, ...]:
     calls: dict[str, ModelCall] = {}
     for place, item in enumerate(output):
         if item.get("type") == "function_call":
             id_ = str(item.get("call_id") or "")
             if not id_ or id_ in calls:
-                id_ = item["call_id"] = f"{made}_{place}"
+                id_ = item["call_id"] = f"{id_prefix}_{place}"
             arguments = item.get("arguments")
             written = arguments if isinstance(arguments, str) else ""
             calls[id_] = ModelCall(id_, str(item.get("name") or ""), written)

@@ -51,9 +51,9 @@ class CallInProgress(Struct):
 class CallAssembler:
     """Calls of one answer."""
 
-    def __init__(self, made: str = "call") -> None:
-        """`made` begins the ids of calls that come without."""
-        self._made = made
+    def __init__(self, id_prefix: str = "call") -> None:
+        """`id_prefix` begins the ids of calls that come without."""
+        self._made = id_prefix
         self._calls: list[CallInProgress] = []
         self._by_id: dict[str, CallInProgress] = {}
         self._by_index: dict[int, CallInProgress] = {}

@@ -66,24 +66,26 @@ class _Place(NamedTuple):
     path: tuple[str, ...]  # inside it
 
 
-def close_schema(schema: Any, shared: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def close_schema(schema: Any, definitions: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """`schema` bundled with everything that it refers to; compiled once, so known to be valid.
 
     Raises UnusableSchema.
     """
-    return _close_and_check(schema, None, shared or {})
+    return _close_and_check(schema, None, definitions or {})
 
 
-def closed_named(name: str, shared: Mapping[str, Any]) -> dict[str, Any]:
+def closed_named(name: str, definitions: Mapping[str, Any]) -> dict[str, Any]:
     """The same of the shared schema `name`."""
-    if name not in shared:
+    if name not in definitions:
         raise UnusableSchema(f"no schema is called {name!r}")
-    return _close_and_check(shared[name], name, shared)
+    return _close_and_check(definitions[name], name, definitions)
 
 
-def _close_and_check(schema: Any, name: str | None, shared: Mapping[str, Any]) -> dict[str, Any]:
+def _close_and_check(
+    schema: Any, name: str | None, definitions: Mapping[str, Any]
+) -> dict[str, Any]:
     try:
-        closed = _Closing(schema, shared).run(_Place(name, ()))
+        closed = _Closing(schema, definitions).run(_Place(name, ()))
         Checker(msgspec.json.encode(closed))
     except RecursionError as error:
         raise UnusableSchema("it is nested too deeply") from error
@@ -96,9 +98,9 @@ def _close_and_check(schema: Any, name: str | None, shared: Mapping[str, Any]) -
 class _Closing:
     """Bundles one schema with its dependencies."""
 
-    def __init__(self, schema: Any, shared: Mapping[str, Any]) -> None:
+    def __init__(self, schema: Any, definitions: Mapping[str, Any]) -> None:
         self._schema = schema
-        self._shared = shared
+        self._shared = definitions
         self._names: dict[_Place, str] = {}
         self._waiting: list[_Place] = []
 
@@ -269,8 +271,8 @@ def _outcome(label: str, notes: list[str], skipped: bool = False) -> Outcome:
     return Outcome(key_of(label), label, None, status, reason=join_notes(notes))
 
 
-def _action(item: WrittenAction, shared: Mapping[str, Any], notes: list[str]) -> Action:
-    request = _request(item, shared, notes)
+def _action(item: WrittenAction, definitions: Mapping[str, Any], notes: list[str]) -> Action:
+    request = _request(item, definitions, notes)
     skip_auth = item.node.get("skipAuth", False)
     if not isinstance(skip_auth, bool):
         notes.append(f"skipAuth is {kind(skip_auth)}, neither true nor false: taken as false")
@@ -278,14 +280,14 @@ def _action(item: WrittenAction, shared: Mapping[str, Any], notes: list[str]) ->
         item.label,
         _description(item, request),
         request,
-        _response(item, shared),
+        _response(item, definitions),
         scope=_scope(item.node.get("scope")),
         skip_auth=skip_auth is True,
     )
 
 
 def _request(
-    item: WrittenAction, shared: Mapping[str, Any], notes: list[str]
+    item: WrittenAction, definitions: Mapping[str, Any], notes: list[str]
 ) -> dict[str, Any] | None:
     schema = item.request
     if schema is None:
@@ -294,8 +296,8 @@ def _request(
         if not item.inline:
             return close_schema(schema)
         if isinstance(schema, dict) and "$ref" in schema:
-            return closed_named(_referenced_name(schema["$ref"]), shared)
-        inline = close_schema(schema, shared)
+            return closed_named(_referenced_name(schema["$ref"]), definitions)
+        inline = close_schema(schema, definitions)
     except UnusableSchema as problem:
         notes.append(f"its data is not checked, because of its schema: {problem}")
         return None
@@ -303,7 +305,7 @@ def _request(
     return inline
 
 
-def _response(item: WrittenAction, shared: Mapping[str, Any]) -> dict[str, Any] | None:
+def _response(item: WrittenAction, definitions: Mapping[str, Any]) -> dict[str, Any] | None:
     """The response schema; it is never enforced, so an unreadable one is dropped without a note."""
     response = item.node.get("response")
     schema = response.get("schema") if isinstance(response, dict) else None
@@ -311,8 +313,8 @@ def _response(item: WrittenAction, shared: Mapping[str, Any]) -> dict[str, Any] 
         return None
     try:
         if "$ref" in schema:
-            return closed_named(_referenced_name(schema["$ref"]), shared)
-        return close_schema(schema, shared)
+            return closed_named(_referenced_name(schema["$ref"]), definitions)
+        return close_schema(schema, definitions)
     except UnusableSchema:
         return None
 

@@ -288,8 +288,8 @@ class Inputs:
             if mark.hide and mark.value is not UNSET and name in self._members(body.converted)
         }
 
-    def _members(self, converted: ConvertedSchema) -> dict[str, Any]:
-        target = self._schemas.target(converted.schema) or converted
+    def _members(self, schema: ConvertedSchema) -> dict[str, Any]:
+        target = self._schemas.target(schema.schema) or schema
         properties: dict[str, Any] = target.schema.get("properties", {})
         return properties
 

@@ -223,9 +223,9 @@ def _unsendable(name: object, location: object) -> str | None:
     return None
 
 
-def _or_empty(converted: ConvertedSchema) -> ConvertedSchema:
+def _or_empty(schema: ConvertedSchema) -> ConvertedSchema:
     """The schema with null, sent as `name=`."""
-    return replace(converted, schema=modernise({**converted.schema, "nullable": True}))
+    return replace(schema, schema=modernise({**schema.schema, "nullable": True}))
 
 
 def _fit_template(

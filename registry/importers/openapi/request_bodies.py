@@ -102,17 +102,17 @@ class Bodies:
         return key
 
     def _payload(
-        self, body: dict[str, Any], media_type: str, converted: ConvertedSchema, notes: list[str]
+        self, body: dict[str, Any], media_type: str, schema: ConvertedSchema, notes: list[str]
     ) -> RequestPayload | None:
         required = body.get("required") is True
         marks = argument_marks(body)
-        flat = _plain_object(converted, self._schemas)
+        flat = _plain_object(schema, self._schemas)
         if flat is None:
             description = plain(text(body.get("description")))
             return RequestPayload(
                 media_type,
                 required,
-                converted,
+                schema,
                 None,
                 description=description,
                 whole_marks=marks,

@@ -159,14 +159,14 @@ class Responses:
         }
         return widen(schema, dropped) if dropped else schema
 
-    def _root(self, converted: ConvertedSchema) -> ConvertedSchema:
+    def _root(self, schema: ConvertedSchema) -> ConvertedSchema:
         """The referenced root schema: clients expect `type: object` at the root."""
         for _ in range(_HOPS):
-            target = self._schemas.target(converted.schema)
+            target = self._schemas.target(schema.schema)
             if target is None:
                 break
-            converted = target
-        return converted
+            schema = target
+        return schema
 
     def _component(self, component: ReferenceTarget) -> ConvertedSchema | None:
         """A component; None if it is unusable: any value replaces it."""
@@ -179,11 +179,11 @@ class Responses:
                 self._sizes[component] = -1
         return None if self._sizes[component] < 0 else self._schemas.component(component)
 
-    def _check_schema(self, converted: ConvertedSchema) -> None:
+    def _check_schema(self, schema: ConvertedSchema) -> None:
         """Raises ValueError for an invalid schema. Referenced components are checked separately,
         each once."""
-        stubs = {self._schemas.name(component): True for component in converted.uses}
-        compiled_as_2020({**converted.schema, "$defs": stubs})
+        stubs = {self._schemas.name(component): True for component in schema.uses}
+        compiled_as_2020({**schema.schema, "$defs": stubs})
 
 
 def successful_responses(

@@ -287,11 +287,11 @@ class SchemaParts:
     uses: list[ReferenceTarget] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def take(self, converted: ConvertedSchema, where: str) -> dict[str, Any]:
-        """Record the dependencies of `converted`; returns its schema."""
-        self.uses.extend(converted.uses)
-        self.notes.extend(f"{where}{note}" for note in converted.notes)
-        return converted.schema
+    def take(self, schema: ConvertedSchema, where: str) -> dict[str, Any]:
+        """Record the dependencies of `schema`; returns its schema."""
+        self.uses.extend(schema.uses)
+        self.notes.extend(f"{where}{note}" for note in schema.notes)
+        return schema.schema
 
 
 def _scalar_text(value: Any) -> Any:

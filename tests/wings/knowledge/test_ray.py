@@ -141,7 +141,7 @@ async def test_texts_get_the_vectors_of_another_model_though_a_worker_is_killed(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(kill_one, is_embedding)
             done = await ray_bulk.reembed_on_ray(
-                rig.database, settings, KINDS, address="local", embedded=lambda _: None
+                rig.database, settings, KINDS, address="local", on_embedded=lambda _: None
             )
     local = make_embedder(settings.embedding.of(KIND.purpose))
     assert local is not None

@@ -61,8 +61,8 @@ def _read_members(data: bytes, limits: ReadingLimits) -> Iterator[Entry]:
 class _Budget:
     """Remaining budget of an archive's unpacking."""
 
-    def __init__(self, packed: int, limits: ReadingLimits) -> None:
-        self._left = unpacked_limit(packed, limits)
+    def __init__(self, packed_bytes: int, limits: ReadingLimits) -> None:
+        self._left = unpacked_limit(packed_bytes, limits)
         self._file = limits.container_bytes
 
     def read(self, file: IO[bytes]) -> bytes:
@@ -75,9 +75,9 @@ class _Budget:
         return data
 
 
-def unpacked_limit(packed: int, limits: ReadingLimits) -> int:
+def unpacked_limit(packed_bytes: int, limits: ReadingLimits) -> int:
     """Bytes that an archive may unpack to."""
-    return min(max(packed * limits.ratio, _SMALL), limits.source_bytes)
+    return min(max(packed_bytes * limits.ratio, _SMALL), limits.source_bytes)
 
 
 def safe_name(name: str, limits: ReadingLimits) -> str:
@@ -156,9 +156,9 @@ def _unpack(data: bytes) -> IO[bytes]:
 class _Counted:
     """A tar archive that is read in order. Headers, like files, are limited."""
 
-    def __init__(self, file: IO[bytes], packed: int, limits: ReadingLimits) -> None:
+    def __init__(self, file: IO[bytes], packed_bytes: int, limits: ReadingLimits) -> None:
         self._file = file
-        self._left = unpacked_limit(packed, limits)
+        self._left = unpacked_limit(packed_bytes, limits)
         self._member = limits.container_bytes + _SMALL
         self.since = 0  # bytes since the last header
 
