@@ -7,12 +7,10 @@ Codes: JSON-RPC 2.0 section 5.1; MCP 2026-07-28 (-32020, -32021, -32022). Codes 
 outside -32768...-32000, which both specifications reserve.
 """
 
-import math
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 
+from schemas.retry_after import whole_seconds
 from schemas.urls import without_queries
 
 
@@ -313,24 +311,3 @@ class ImportRejected(ToolgateError):
 
     def __init__(self, text: str) -> None:
         super().__init__(without_queries(text))
-
-
-def whole_seconds(seconds: float) -> int:
-    """Delay for Retry-After (RFC 9110, 10.2.3): rounded up, at least one."""
-    return max(1, math.ceil(seconds))
-
-
-def retry_after_s(header: str, longest_s: float) -> float | None:
-    """Delay of a Retry-After header (RFC 9110, 10.2.3): seconds or a date. None for anything
-    else."""
-    try:
-        wait_s = float(header)
-    except ValueError:
-        try:
-            at = parsedate_to_datetime(header)
-        except (ValueError, OverflowError):  # of a time zone with too many digits
-            return None
-        if at.tzinfo is None:  # of the time zone -0000
-            at = at.replace(tzinfo=UTC)
-        wait_s = (at - datetime.now(UTC)).total_seconds()
-    return min(max(wait_s, 0.0), longest_s) if math.isfinite(wait_s) else None

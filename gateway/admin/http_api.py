@@ -25,7 +25,8 @@ from gateway.operations.operation_server import (
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.rest_api import OperationApi, ReceivedRequest, Routes, check_scope
 from gateway.state.rate_windows import LocalRates, network_of
-from schemas.errors import TooManyRequests, whole_seconds
+from schemas.errors import TooManyRequests
+from schemas.retry_after import whole_seconds
 
 
 class RequestRates:

@@ -19,7 +19,8 @@ import aiohttp
 
 from gateway.http_client.pool import IDLE_S
 from registry.documents.ssrf_protection import PublicResolver, check_url_host, is_private, read_url
-from schemas.errors import ToolgateError, retry_after_s
+from schemas.errors import ToolgateError
+from schemas.retry_after import retry_after_s
 
 ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
 TOLERANCE_S = 300

@@ -39,7 +39,8 @@ from registry.database.postgres import Pool
 from registry.documents.fetch import FetchedDocument, fetch
 from registry.login.logins_and_grants import Logins
 from registry.login.registered_clients import Clients, StoredClient
-from schemas.errors import ImportRejected, whole_seconds
+from schemas.errors import ImportRejected
+from schemas.retry_after import whole_seconds
 
 log = logging.getLogger("toolgate.login")
 

@@ -19,7 +19,7 @@ from registry.access.column_encryption import SealedColumn, Vault
 from registry.access.secret_digests import secret_digest
 from registry.access.secrets import SecretRefused
 from registry.login.password_users import User, Users
-from schemas.errors import whole_seconds
+from schemas.retry_after import whole_seconds
 
 log = logging.getLogger("toolgate.login")
 

@@ -37,7 +37,8 @@ from registry.access.column_encryption import Vault
 from registry.access.secrets import Keys
 from registry.database.postgres import AWAY, Pool
 from registry.login.password_users import Users
-from schemas.errors import Fault, whole_seconds
+from schemas.errors import Fault
+from schemas.retry_after import whole_seconds
 
 ID_JAG_PROFILE = "urn:ietf:params:oauth:grant-profile:id-jag"
 FORM_BYTES = 65_536

@@ -23,9 +23,10 @@ from prometheus_client.registry import Collector
 from config.access import BreakerSettings
 from config.access import BreakerSettings as Settings
 from gateway.interfaces import Execute, ToolCall
-from schemas.errors import RelayedFault, SourceDown, whole_seconds
+from schemas.errors import RelayedFault, SourceDown
 from schemas.hybrid import UNAVAILABLE, Status, status_members
 from schemas.jsonrpc import encode
+from schemas.retry_after import whole_seconds
 from schemas.signals import Signal
 from schemas.source import Source
 from schemas.tool import Outage, RelayedResult, TextContent, Tool, ToolResult

@@ -19,7 +19,7 @@ from registry.embedding.service_formats import Rows, Wire
 from registry.embedding.target_models import label, nameless
 from registry.embedding.texts import readable
 from registry.embedding.vectors import normalise
-from schemas.errors import retry_after_s
+from schemas.retry_after import retry_after_s
 
 QUERY_ATTEMPTS = 3  # failed texts are retried by the caller
 QUERY_PAUSE_S = 0.2  # before the second attempt; it doubles

@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.ways import Recorder, Way
 from config.networks import is_loopback
-from schemas.errors import whole_seconds
+from schemas.retry_after import whole_seconds
 
 pytestmark = pytest.mark.anyio
 
@@ -29,4 +29,4 @@ async def test_only_calls_of_the_product_count_in_their_order() -> None:
         way = await recorder.least(walk)
     finally:
         recorder.uninstall()
-    assert way.modules == ("schemas.errors", "config.networks", "schemas.errors")
+    assert way.modules == ("schemas.retry_after", "config.networks", "schemas.retry_after")

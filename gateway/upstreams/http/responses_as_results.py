@@ -13,9 +13,9 @@ from msgspec import UNSET, Raw, UnsetType
 from gateway.upstreams.http.client import HttpResponse
 from gateway.upstreams.http.source_pools import UpstreamFailed
 from registry.documents.ssrf_protection import PrivateAddress, check_url_host, read_url
-from schemas.errors import retry_after_s, whole_seconds
 from schemas.hybrid import UPSTREAM_FAILED, UPSTREAM_TIMEOUT, StatusFault
 from schemas.jsonrpc import encode
+from schemas.retry_after import retry_after_s, whole_seconds
 from schemas.tool import (
     AudioContent,
     BlobResource,

@@ -9,8 +9,6 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -73,6 +71,7 @@ from gateway.wings.models.responses import OpenAIResponses
 from gateway.wings.models.usage import BudgetExhausted, ModelCost, TokenUsage, cost_of
 from registry.display.token_budgets import CHARACTERS, tokens
 from schemas.jsonrpc import decode_strict
+from schemas.retry_after import retry_after_s
 
 log = logging.getLogger("toolgate.models")
 
@@ -606,18 +605,5 @@ def _refusal(response: ProviderResponse, body: bytes) -> ProviderError:
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError):
         document = {"message": body[:500].decode("utf-8", "replace")}
     error = provider_error(document, response.status)
-    error.retry_after_s = _retry_after_s(response.retry_after)
+    error.retry_after_s = retry_after_s(response.retry_after, math.inf)
     return error
-
-
-def _retry_after_s(header: str) -> float | None:
-    """Delay of a Retry-After header (RFC 9110, 10.2.3): seconds or a date."""
-    try:
-        wait_s = float(header)
-    except ValueError:
-        try:
-            at = parsedate_to_datetime(header)
-        except (ValueError, OverflowError):
-            return None
-        wait_s = (at.replace(tzinfo=at.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
-    return max(wait_s, 0.0) if math.isfinite(wait_s) else None

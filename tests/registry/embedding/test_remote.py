@@ -21,7 +21,7 @@ from registry.embedding.remote import (
     WAIT_LONGEST_S,
     RemoteEmbedder,
 )
-from schemas.errors import retry_after_s
+from schemas.retry_after import retry_after_s
 from tests.fixtures_servers import Serve, serving
 from tests.registry.embedding.services import DIMENSION, Service, settings, vector
 from tests.servers.raw import response, speaking
