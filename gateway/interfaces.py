@@ -9,7 +9,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.context import Context, Principal, Session
 from registry.catalog.catalog_events import CatalogEvents
-from registry.database.held_rows import ErasedPerson
+from registry.database.person_rows import ErasedPerson
 from schemas.jsonrpc import Request
 from schemas.mcp.revisions import Revision
 from schemas.mcp.snapshot import Eras

@@ -20,7 +20,7 @@ from gateway.connections.identity_assertions import IdentityAssertions
 from gateway.connections.oauth_accounts import OAuthAccounts
 from gateway.connections.required_accounts import most_needed
 from gateway.context import Context, Identity, new_request_id
-from gateway.login.login_acts import RecordLogin
+from gateway.login.login_records import RecordLogin
 from gateway.login.provider_tokens import ProviderTokens
 from gateway.login.server import LoginServer
 from gateway.methods.lists import Lists

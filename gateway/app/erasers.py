@@ -17,7 +17,7 @@ from gateway.state.sessions import Sessions
 from gateway.wings.table import WINGS
 from registry.access.revocations import Revocation, Revocations
 from registry.costs.daily_costs import DailyCosts
-from registry.database.held_rows import ErasedPerson, HeldRows
+from registry.database.person_rows import ErasedPerson, HeldRows
 from registry.database.postgres import Pool, borrow
 
 if TYPE_CHECKING:  # a gateway without wings does not import them

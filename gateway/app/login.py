@@ -14,7 +14,7 @@ from gateway.audit.records import AuditEntry, storable_text
 from gateway.guards.token_claims import Claims
 from gateway.guards.token_issuers import Issuer, Tenants
 from gateway.login.access_tokens import LoginKeys
-from gateway.login.login_acts import LoginAct, RecordLogin
+from gateway.login.login_records import LoginAct, RecordLogin
 from gateway.login.scopes import Scopes
 from gateway.login.server import LoginServer
 from registry.access.access_feed import Load

@@ -17,7 +17,7 @@ from psycopg.rows import dict_row
 
 from gateway.audit.queries import COLUMNS, hashes_before, recorded_entry
 from gateway.audit.records import link_hash
-from registry.database.held_rows import BATCH, ErasedPerson
+from registry.database.person_rows import BATCH, ErasedPerson
 from registry.database.postgres import Pool, borrow
 
 Place = tuple[Any, UUID, int]

@@ -214,7 +214,7 @@ async def _list_server(settings: Settings, registry: Registry | None, spec: "Imp
         stored = await load("gateway.app.access_for_commands:stored_in")(
             settings, registry.database.pool
         )
-    async with load("gateway.cli.common.lister:open_lister")(settings, stored) as lister:
+    async with load("gateway.cli.common.mcp_connections:open_lister")(settings, stored) as lister:
         document: bytes = await lister(spec)
         return document
 

@@ -19,7 +19,7 @@ from gateway.cli.common.progress import track
 from gateway.parity import report
 from gateway.parity.report import compare
 from gateway.parity.runner import VectorOutcome, VectorPlan, check_services, plan, play, reach
-from gateway.parity.send import Sender, open_sender
+from gateway.parity.vector_requests import Sender, open_sender
 from gateway.parity.vectors import Mode, Suite, VectorRun, load, mint
 
 QUERY, COMMAND, RPC = "/portal/query", "/portal/command", "/rpc"

@@ -6,7 +6,7 @@ from typing import Any
 from gateway.connections.connect_pages import ServiceFacts
 from gateway.connections.connector import PersonalConnector
 from gateway.context import Context
-from gateway.login.login_acts import LoginAct, RecordLogin
+from gateway.login.login_records import LoginAct, RecordLogin
 from gateway.methods.describe_tools import answer
 from registry.connections.accounts import Connection, Owner
 from schemas.errors import Forbidden, InvalidParams

@@ -28,7 +28,7 @@ from gateway.context import Identify, Identity, new_request_id
 from gateway.login import texts
 from gateway.login.browser_sessions import Accounts, LoggedInPerson, Visit
 from gateway.login.form_pages import NO_STORE, FormPages
-from gateway.login.login_acts import Decision, LoginAct, RecordLogin
+from gateway.login.login_records import Decision, LoginAct, RecordLogin
 from gateway.operations.operation import allows
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.request_parsing import headers_of, receive_body

@@ -37,7 +37,7 @@ from gateway.connections.required_accounts import (
 from gateway.connections.token_renewals import RenewalFailed, RenewalRefused, Renewals, Renewed
 from gateway.connections.trial_credentials import trial_of
 from gateway.context import Context
-from gateway.login.login_acts import LoginAct, RecordLogin
+from gateway.login.login_records import LoginAct, RecordLogin
 from gateway.upstreams.auth.credentials import entry_for
 from gateway.upstreams.auth.personal_accounts import (
     Connector,

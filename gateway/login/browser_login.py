@@ -28,9 +28,9 @@ from gateway.login.authorization_endpoint import (
 from gateway.login.browser_sessions import LoggedInPerson, Visit, is_same_origin
 from gateway.login.clients import LoginClient, is_unverifiable
 from gateway.login.form_pages import NO_STORE, FormPages
-from gateway.login.login_acts import Decision, LoginAct
 from gateway.login.login_errors import LoginError
-from gateway.login.parts import LoginParts
+from gateway.login.login_parts import LoginParts
+from gateway.login.login_records import Decision, LoginAct
 from gateway.login.password_logins import PasswordForm, UserLogins
 from gateway.login.passwords import PasswordRefused
 from gateway.login.provider_tokens import wanted_of_provider

@@ -22,9 +22,9 @@ from gateway.login.authorization_endpoint import read_parameters, repeated_name
 from gateway.login.browser_login import address_of
 from gateway.login.browser_sessions import Accounts
 from gateway.login.clients import METHODS, LoginClients, read_metadata
-from gateway.login.login_acts import LoginAct, RecordLogin
 from gateway.login.login_errors import OPEN, LoginError, as_json
-from gateway.login.parts import LoginParts
+from gateway.login.login_parts import LoginParts
+from gateway.login.login_records import LoginAct, RecordLogin
 from gateway.login.password_logins import UserLogins
 from gateway.login.providers import Provider
 from gateway.login.scopes import Resources, Scopes

@@ -15,9 +15,9 @@ from jwt.exceptions import PyJWTError
 from config.access import CLIENT_PROVIDER, USERS_PROVIDER
 from gateway.login.access_tokens import LoginKeys
 from gateway.login.clients import LoginClient
-from gateway.login.login_acts import Decision, LoginAct
 from gateway.login.login_errors import LoginError
-from gateway.login.parts import LoginParts
+from gateway.login.login_parts import LoginParts
+from gateway.login.login_records import Decision, LoginAct
 from gateway.login.providers import PersonLeft, Provider, ProviderAway, ProviderRefused
 from registry.access.secrets import SecretRefused
 from registry.database.postgres import borrow

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from gateway.parity.judge import Deviation, differences, media_type, parse
+from gateway.parity.answer_checks import Deviation, differences, media_type, parse
 from gateway.parity.runner import RUN, PlayedStep, VectorOutcome, VectorPlan
-from gateway.parity.send import VectorAnswer
+from gateway.parity.vector_requests import VectorAnswer
 from gateway.parity.vectors import Mode
 
 VOLATILE = {"requestid", "request_id", "correlationid", "correlation_id", "timestamp"}

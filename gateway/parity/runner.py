@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gateway.parity.judge import Deviation, fits, judge, parse
-from gateway.parity.send import NoAnswer, Sender, VectorAnswer
+from gateway.parity.answer_checks import Deviation, fits, judge, parse
+from gateway.parity.vector_requests import NoAnswer, Sender, VectorAnswer
 from gateway.parity.vectors import Expect, Mode, Suite, Target, VectorRequest, VectorRun
 from schemas.errors import ToolgateError
 from schemas.hybrid import HANDLER_NOT_FOUND, split

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from registry.database.held_rows import ErasedPerson
+from registry.database.person_rows import ErasedPerson
 from registry.database.postgres import Pool, borrow, is_uuid
 from registry.database.tables import Tables
 

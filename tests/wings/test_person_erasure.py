@@ -21,7 +21,7 @@ from gateway.audit.records import AuditEntry, Chain
 from gateway.audit.verification import verify
 from gateway.state.idempotency import IdempotencyKeys, KeyScope, StillRunning
 from registry.access.erasures import ErasureStore
-from registry.database.held_rows import ErasedPerson, HeldRows
+from registry.database.person_rows import ErasedPerson, HeldRows
 from registry.database.postgres import Database, Pool
 from tests.fixtures_database import HOST, Cluster, lend_database
 from tests.fixtures_gateway import Client, running

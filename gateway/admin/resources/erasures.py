@@ -21,7 +21,7 @@ from gateway.operations.operation import Operation, OperationDependencies, Opera
 from gateway.operations.paging import ListPage, Paging
 from gateway.operations.problems import Mistake, ProblemDetails, conflict, invalid, not_found
 from registry.access.erasures import ErasureRow, ErasureStore, new_pseudonym
-from registry.database.held_rows import ErasedPerson
+from registry.database.person_rows import ErasedPerson
 from schemas.errors import ToolgateError
 
 log = logging.getLogger("toolgate.admin")

@@ -19,7 +19,7 @@ from gateway.cli.common.database import open_present_registry
 from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.lazy import LazyGroup
-from gateway.cli.common.lister import open_lister
+from gateway.cli.common.mcp_connections import open_lister
 from gateway.cli.common.options import config_option, json_option
 from gateway.cli.common.output import out, print_json, print_rows
 from gateway.cli.common.settings import named_file

@@ -19,7 +19,7 @@ from gateway.app.components import has_jobs
 from gateway.cli.common.database import Registry, open_registry
 from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import USAGE, fail
-from gateway.cli.common.lister import open_lister
+from gateway.cli.common.mcp_connections import open_lister
 from gateway.cli.common.output import out
 from gateway.cli.common.settings import settings_option
 from gateway.wings.table import wing_kinds, with_tasks

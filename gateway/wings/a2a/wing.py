@@ -17,8 +17,8 @@ from gateway.wings.a2a.task_agents import make_agents
 from gateway.wings.a2a.task_runner import TaskRunner
 from gateway.wings.a2a.task_webhooks import Webhooks
 from gateway.wings.interface import Finding, Wing, WingContributions, WingParts
-from registry.database.held_rows import HeldRows
 from registry.database.migrate import Component
+from registry.database.person_rows import HeldRows
 from registry.database.postgres import Pool
 from registry.skills.rows import load_skills
 

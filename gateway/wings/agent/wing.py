@@ -18,8 +18,8 @@ from gateway.wings.agent.openai_chat import COMPLETIONS, MODELS, Facade
 from gateway.wings.agent.operations import ConversationOperations
 from gateway.wings.agent.runner import Runner
 from gateway.wings.interface import Concern, Sentence, Wing, WingContributions, WingParts
-from registry.database.held_rows import HeldRows
 from registry.database.migrate import Component
+from registry.database.person_rows import HeldRows
 from registry.database.postgres import Pool
 
 OWNERS = 500  # whose budgets are looked at

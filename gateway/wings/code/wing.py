@@ -11,8 +11,8 @@ from gateway.sandbox.jailed_process import SessionEnded
 from gateway.wings.code.operations import CodeOperations, languages_of
 from gateway.wings.code.program_pool import ProgramPool
 from gateway.wings.interface import Checks, Finding, Wing, WingContributions, WingParts
-from registry.database.held_rows import HeldRows
 from registry.database.migrate import Component
+from registry.database.person_rows import HeldRows
 
 PERSONAL_ROWS: tuple[tuple[str, LiteralString], ...] = (
     ("runs of programs", "code_run_t"),

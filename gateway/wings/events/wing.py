@@ -34,8 +34,8 @@ from gateway.wings.events.sweeper import JournalSweeper
 from gateway.wings.events.wakeups import ENDED, WORK, CompletionWaiters, WakeupChannel
 from gateway.wings.events.webhook_receivers import WebhookReceivers
 from gateway.wings.interface import Concern, Wing, WingContributions, WingParts
-from registry.database.held_rows import ErasedPerson, HeldRows
 from registry.database.migrate import Component
+from registry.database.person_rows import ErasedPerson, HeldRows
 from registry.database.postgres import RESYNC, Notice
 from schemas.errors import ToolgateError
 

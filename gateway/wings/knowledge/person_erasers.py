@@ -12,7 +12,7 @@ from psycopg import sql
 from gateway.interfaces import PersonEraser
 from gateway.wings.knowledge.caller_access import KnowledgeReader
 from gateway.wings.knowledge.documents import DocumentStore
-from registry.database.held_rows import ErasedPerson, HeldRows
+from registry.database.person_rows import ErasedPerson, HeldRows
 from registry.database.postgres import Pool
 from registry.database.sql_fragments import compose
 

@@ -13,8 +13,8 @@ from gateway.wings.librarian.scip_upload import INDEXES, CodeIndexes
 from gateway.wings.librarian.source_webhooks import SourceHooks
 from gateway.wings.librarian.tracked_source_operations import HOOKS, HookSecrets, source_operations
 from gateway.wings.librarian.tracked_sources import TrackedSources
-from registry.database.held_rows import HeldRows
 from registry.database.migrate import Component
+from registry.database.person_rows import HeldRows
 
 MIGRATIONS = Component(
     "librarian", importlib.resources.files("gateway.wings.librarian").joinpath("sql")

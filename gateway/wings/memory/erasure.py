@@ -17,7 +17,7 @@ from gateway.wings.memory.caller_owners import Reader
 from gateway.wings.memory.memory_rows import Scope
 from gateway.wings.memory.memory_store import OF_PLACES, SUBJECT_LOCK, readable, subject_key
 from gateway.wings.memory.search_conditions import IS_BELIEVED, Condition
-from registry.database.held_rows import ErasedPerson
+from registry.database.person_rows import ErasedPerson
 from registry.database.postgres import Pool, borrow
 from registry.database.sql_fragments import compose
 from schemas.signals import AsyncSignal

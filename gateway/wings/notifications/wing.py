@@ -42,8 +42,8 @@ from gateway.wings.notifications.senders import Destination, TargetSender
 from gateway.wings.notifications.store import Delivery, NotificationStore
 from registry.access.column_encryption import Vault
 from registry.access.secrets import SecretRefused
-from registry.database.held_rows import HeldRows
 from registry.database.migrate import Component
+from registry.database.person_rows import HeldRows
 from registry.database.postgres import AWAY, borrow
 
 log = logging.getLogger("toolgate.notifications")

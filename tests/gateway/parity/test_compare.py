@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.parity.judge import judge
+from gateway.parity.answer_checks import judge
 from gateway.parity.report import compare
 from gateway.parity.runner import PlayedStep, VectorOutcome
-from gateway.parity.send import VectorAnswer
+from gateway.parity.vector_requests import VectorAnswer
 from gateway.parity.vectors import Vector, VectorRun
 
 VECTOR = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from gateway.parity.send import body
+from gateway.parity.vector_requests import body
 from gateway.parity.vectors import CHECKOUT, Vector, load, mint
 from schemas.errors import ToolgateError
 from tests.vectors import ledger

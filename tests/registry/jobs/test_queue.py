@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from config.load import load
 from gateway.app.erasers import rows_of_gateway
-from registry.database.held_rows import ErasedPerson
+from registry.database.person_rows import ErasedPerson
 from registry.database.postgres import Database, borrow
 from registry.jobs.queue import JobQueue, JobWorker, TooManyJobs
 from registry.jobs.store import Claim, JobDraft, JobEnd, JobProgress, JobRow, JobStore

@@ -9,7 +9,7 @@ from msgspec import Raw
 from config.settings import Settings
 from gateway.wings.code.learned_results import LearnedResults
 from gateway.wings.code.wing import OF_PERSON
-from registry.database.held_rows import ErasedPerson, HeldRows
+from registry.database.person_rows import ErasedPerson, HeldRows
 from schemas.tool import ToolResult
 from tests.fixtures_gateway import running
 from tests.wings.code.shop import CodeShop, code_shop

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from gateway.parity.send import VectorAnswer
+from gateway.parity.vector_requests import VectorAnswer
 from gateway.parity.vectors import Expect
 from schemas.errors import ToolgateError
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.parity.send import NoAnswer, body, headers, open_sender, query_string
+from gateway.parity.vector_requests import NoAnswer, body, headers, open_sender, query_string
 from gateway.parity.vectors import VectorRequest
 from schemas.errors import ToolgateError
 

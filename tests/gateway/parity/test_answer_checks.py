@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.parity.judge import MISSING, Deviation, differences, fits, judge, parse
-from gateway.parity.send import VectorAnswer
+from gateway.parity.answer_checks import MISSING, Deviation, differences, fits, judge, parse
+from gateway.parity.vector_requests import VectorAnswer
 from gateway.parity.vectors import Expect
 from schemas.errors import ToolgateError
 

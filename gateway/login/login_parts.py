@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from config.settings import Settings
 from gateway.login.browser_sessions import Accounts
 from gateway.login.clients import LoginClients
-from gateway.login.login_acts import RecordLogin
+from gateway.login.login_records import RecordLogin
 from gateway.login.providers import Provider
 from gateway.login.scopes import Resources, Scopes
 from registry.database.postgres import Pool
