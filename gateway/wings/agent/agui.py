@@ -176,9 +176,13 @@ class AgUi:
         async with self._api.bind(context, run):
             async for events in self._api.follow(run, after):
                 interrupts += [_interrupt(event) for event in events if event.awaited_approval]
-                written = [written for event in events for written in encoder.encode(event)]
-                if written:
-                    yield b"".join([sse_writer.event(encode(event), b"") for event in written])
+                frames = [
+                    sse_writer.event(encode(encoded), b"")
+                    for event in events
+                    for encoded in encoder.encode(event)
+                ]
+                if frames:
+                    yield b"".join(frames)
         if not encoder.ended:
             turns = await self._turns(run) if interrupts else []
             for begin_event in encoder.interrupt(interrupts, turns):

@@ -187,7 +187,9 @@ class RunFollower:
         self._reread = reread
         self._writers = writers
         self._live: LiveEvents | None = None
-        self._announced = set[str]()  # approvals that the events have named: a run waits before
+        self._announced = set[
+            str
+        ]()  # approvals that events have named, after the run began to wait
 
     def follow(self, every_s: float) -> AsyncIterator[Sequence[RunEvent]]:
         """The events up to the terminal one, or until the run waits for an approval; those that are
