@@ -486,4 +486,7 @@ def _check_four_eyes(call: Approval, by: str, makers: Collection[str]) -> None:
     shared = {by, *makers} & {call.principal, *call.makers}
     if shared:
         text = "a principal cannot approve calls of a key that it made, or with a key of the caller"
-        raise ApprovalRefused(f"{text}: ask another principal than {min(shared)[:100]}")
+        raise ApprovalRefused(
+            f"{text}: ask another principal than {min(shared)[:100]}, such as a person who logs in "
+            "or a key that somebody else made"
+        )
