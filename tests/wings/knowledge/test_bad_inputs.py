@@ -381,7 +381,7 @@ def drawing(forms: Sequence[bytes]) -> bytes:
 )
 async def test_recursive_pdf_forms_end(forms: list[bytes]) -> None:
     """Recursive PDF forms end (F1.06)."""
-    workers = ReadingWorkers(1, replace(DEFAULT_LIMITS, parse_s=10.0))
+    workers = ReadingWorkers(1, replace(DEFAULT_LIMITS, parse_s=3.0))
     try:
         with anyio.fail_after(90):
             try:
