@@ -12,9 +12,9 @@ LEAST = 15
 
 
 def read_share(text: str) -> float:
-    """PROPERTY_EXAMPLES as a number: `1` is all examples, an empty text a quarter of them."""
+    """PROPERTY_EXAMPLES as a number: `1` is all examples, an empty text an eighth of them."""
     try:
-        share = float(text or 0.25)
+        share = float(text or 0.125)
     except ValueError:
         share = 0
     if not 0 < share <= 1:
@@ -28,22 +28,23 @@ SEED = os.environ.setdefault("PROPERTY_SEED", str(random.getrandbits(32)))
 
 
 def examples(count: int, least: int = LEAST) -> int:
-    """A quarter of `count`, as the next run draws others; all before a release, which sets
+    """An eighth of `count`, as the next run draws others; all before a release, which sets
     PROPERTY_EXAMPLES=1. (Variables with the prefix TOOLGATE_ are settings of the gateways that
     tests start.)"""
     return min(count, max(least, round(count * SHARE)))
 
 
-def seeds(count: int) -> range:
-    """Seeds of a property whose examples take a second each: a quarter of `count`, all before a
-    release."""
-    return range(max(1, round(count * SHARE)))
+def seeds(count: int) -> list[int]:
+    """Seeds of a property whose examples take a second each: an eighth of `count` numbers, drawn at
+    random; all before a release."""
+    drawn = random.Random(f"{SEED} {count}").sample(range(count), max(1, round(count * SHARE)))
+    return sorted(drawn)
 
 
 def places(start: int = 0) -> Iterator[int]:
     """Places that a test tries until one is beyond the last, counted from `start`: each fourth,
     from one of the first four drawn at random; all before a release."""
-    step = max(1, round(1 / SHARE))
+    step = 1 if SHARE >= 1 else 4
     return count(start + random.randrange(step), step)
 
 

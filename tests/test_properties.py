@@ -3,7 +3,9 @@ import pytest
 from tests.properties import read_share
 
 
-@pytest.mark.parametrize(("text", "share"), [("", 0.25), ("0.25", 0.25), ("1", 1), ("1e-3", 0.001)])
+@pytest.mark.parametrize(
+    ("text", "share"), [("", 0.125), ("0.25", 0.25), ("1", 1), ("1e-3", 0.001)]
+)
 def test_a_share_of_examples_is_read(text: str, share: float) -> None:
     assert read_share(text) == share
 

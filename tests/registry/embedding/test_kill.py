@@ -10,12 +10,12 @@ import pytest
 
 from config.settings import DatabaseSettings as Settings
 from tests.polling import until
-from tests.properties import examples
+from tests.properties import SHARE
 from tests.registry.embedding.conftest import Queued
 
 pytestmark = pytest.mark.anyio
 
-COUNT = examples(10_000)
+COUNT = 10_000 if SHARE >= 1 else 2_500
 # Triggers that have nothing to do with it are spared: making the tools would take most of the time.
 POPULATE = """
 SET session_replication_role = replica;

@@ -27,12 +27,12 @@ from registry.database.postgres import borrow
 from tests.fixtures_gateway import Client, pets, running, wordless
 from tests.fixtures_servers import serving as serving_app
 from tests.gateway.cli.processes import Served, serving
-from tests.properties import examples
+from tests.properties import SHARE
 from tests.wings.a2a.rig import call_message
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
-TASKS = examples(200)
+TASKS = 200 if SHARE >= 1 else 50
 FOLLOWED = 4
 QUICK = {"enabled": True, "poll_s": 0.1, "renew_s": 0.2, "lease_s": 1.0, "open_tasks": 1000}
 PLACES = {"tasks": 16, "tasks_per_tenant": 16, "tasks_per_principal": 16}
