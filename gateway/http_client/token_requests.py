@@ -6,6 +6,7 @@ of the server's text only its registered error codes.
 
 import asyncio
 import base64
+import math
 import ssl
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -85,9 +86,9 @@ class AccessToken(Struct, frozen=True):
 
     @classmethod
     def lasting(cls, text: str, requested_at: float, lasts_s: float | None) -> "AccessToken":
-        """A token of this lifetime, which is renewed before it ends. `requested_at`: s, monotonic
-        clock."""
-        lasts_s = UNSAID_S if lasts_s is None else lasts_s
+        """A token of this lifetime, which is renewed before it ends; an endless one is taken as not
+        said. `requested_at`: s, monotonic clock."""
+        lasts_s = UNSAID_S if lasts_s is None or not math.isfinite(lasts_s) else lasts_s
         return cls(text, requested_at + lasts_s - min(EARLY_S, lasts_s / 2))
 
 

@@ -8,6 +8,7 @@ from msgspec import Raw
 
 from config.sources import SchemeSettings, SourceSettings
 from gateway.context import Context, Identity, Principal
+from gateway.http_client.token_requests import AccessToken
 from gateway.interfaces import ToolCall
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from schemas.binding import Credential, OpenAPIBinding
@@ -83,6 +84,11 @@ async def test_the_secret_may_stand_in_the_body(serve):
     assert tokens.request_forms == [
         {"grant_type": "client_credentials", "client_id": "me:1", "client_secret": "s&1"}
     ]
+
+
+@pytest.mark.parametrize("lasts_s", [float("inf"), float("nan")])
+def test_an_endless_lifetime_of_a_token_counts_as_unsaid(lasts_s: float) -> None:
+    assert AccessToken.lasting("t", 100.0, lasts_s) == AccessToken.lasting("t", 100.0, None)
 
 
 @pytest.mark.parametrize("expires_in", [0, -1, "0"])
