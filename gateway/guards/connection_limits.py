@@ -7,7 +7,8 @@ Bytes of incomplete requests have the same budget as large bodies, in total and 
 thousands of slow clients fill the memory, too. Clients behind a trusted proxy share only the total,
 because a request's client is named in a header, which is not complete yet.
 
-Offers of other protocols (`Upgrade`) are ignored, as RFC 9110 allows (section 7.8).
+Offers of other protocols (`Upgrade`) are ignored, as RFC 9110 allows (section 7.8). A tunnel
+(`CONNECT`) is refused: the parser reads nothing after its head.
 
 uvicorn continues to read after each response, whatever it has parsed already: without backpressure,
 one client that pipelines requests and reads no responses would fill the memory.
@@ -38,6 +39,7 @@ PIECE_BYTES = 16384  # least progress within send_timeout_s; a client that reads
 CHUNK_FRAMING_BYTES = 64  # size line and CRLF; more of a chunk counts as part of a head
 PART_BYTES = 131072  # counted of an incomplete request: a larger body has a budget of its own
 FULL = "Too many connections; try again later"
+NO_TUNNEL = "CONNECT is refused: the gateway opens no tunnels"
 UNREADABLE = "Invalid HTTP request received."
 REASONS = {
     400: b"Bad Request",
@@ -216,9 +218,13 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Begin a request. Raises HeadersTooLarge and TooManyPipelined, which end the parsing."""
+        """Begin a request. Raises HeadersTooLarge, TooManyPipelined and InvalidRequest, which end
+        the parsing."""
         self._add(len(self.url))
-        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                self._refusal = InvalidRequest(NO_TUNNEL)
+                raise self._refusal
             return  # its head is read again
         self._part = BODY
         self._framing_bytes = 0

@@ -71,6 +71,9 @@ OTHERS = {
     "a method in lower case": b"get / HTTP/1.1\r\nHost: x\r\n\r\n" + HIDDEN,
     "another version": b"POST / HTTP/1.9\r\nHost: x\r\n\r\n" + HIDDEN,
     "a tunnel": b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n" + HIDDEN,
+    "a tunnel with a path": b"CONNECT / HTTP/1.1\r\nHost: x\r\n\r\n" + HIDDEN,
+    "a tunnel that offers an upgrade": b"CONNECT /a HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"
+    b"Upgrade: h2c\r\n" + LENGTH + b"\r\n" + HIDDEN,
     "http/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + HIDDEN,
 }
 REFUSED = {
@@ -114,6 +117,11 @@ class Server:
     async def status_lines(self, *pieces: bytes, end: bool = False) -> list[bytes]:
         """The status lines of all that is answered until the server hangs up. `end`: the client
         sends no more."""
+        answer = await self.answer(*pieces, end=end)
+        return [line for line in answer.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
+
+    async def answer(self, *pieces: bytes, end: bool = False) -> bytes:
+        """All bytes until the server hangs up; none of a connection that it resets."""
         address = urlsplit(self.url)
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
         try:
@@ -123,12 +131,11 @@ class Server:
             if end:
                 writer.write_eof()
             with anyio.fail_after(60):
-                answer = await reader.read()
+                return await reader.read()
         except ConnectionResetError:
-            return []
+            return b""
         finally:
             writer.close()
-        return [line for line in answer.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
 
 
 @pytest.fixture
@@ -150,6 +157,14 @@ async def test_ambiguous_requests_are_refused(server: Server, sent: bytes) -> No
     middle = len(sent) // 2
     assert len(await server.status_lines(sent[:middle], sent[middle:])) == 1
     assert server.seen == []
+
+
+async def test_a_tunnel_is_refused_with_its_reason() -> None:
+    exceeded: list[str] = []
+    async with serve(bounded_protocol(load(None, {}).limits, exceeded.append)) as server:
+        answer = await server.answer(b"CONNECT / HTTP/1.1\r\nHost: x\r\n\r\n" + HIDDEN)
+    assert b"CONNECT" in answer.partition(b"\r\n\r\n")[2]
+    assert not exceeded
 
 
 async def test_a_request_in_a_body_is_a_body(server: Server) -> None:
