@@ -17,7 +17,7 @@ from gateway.upstreams.mcp.link_and_handlers import Link
 from gateway.upstreams.mcp.message_parsers import first_members
 from gateway.upstreams.mcp.server import McpServer
 from gateway.upstreams.mcp.server_set import Servers
-from gateway.upstreams.mcp.session_pool import SessionKey
+from gateway.upstreams.mcp.session_pool import SHARED_KEY, SessionKey
 from registry.sources.import_specs import ImportSpec
 from schemas.errors import Fault, ImportRejected, MethodNotFound, RelayedFault
 from schemas.mcp.messages import META_CAPABILITIES
@@ -96,7 +96,9 @@ class Lister:
         if supported.eras["stateless"]:
             stateless = await self._lists(await server.stateless(), server, reading)
         if supported.eras["handshake"]:
-            async with server.pool.lease(LISTING_KEY, None) as link:
+            # the watcher holds the shared session: where it is the only one, lists are read in it
+            key = LISTING_KEY if server.pool.limit > 1 else SHARED_KEY
+            async with server.pool.lease(key, None) as link:
                 handshake = await self._lists(link, server, reading)
         tools, prompts, resources, templates = (
             _merge(method, stateless, handshake) for method in LISTS

@@ -106,7 +106,7 @@ class SessionPool:
         `background` gets the messages that belong to no call."""
         self._open = open_
         self._background = background
-        self._limit = limit
+        self.limit = limit
         self._idle_s = idle_s
         self._wait_s = wait_s
         self._closing: set[asyncio.Task[None]] = set()
@@ -186,12 +186,12 @@ class SessionPool:
     async def _wait_for_slot(self, key: SessionKey) -> None:
         """Wait for a free slot, evicting the longest idle session; callers have a quota."""
         caller = key.exclusive_to
-        while self._slots >= self._limit or (caller and self._callers[caller] >= self._share):
+        while self._slots >= self.limit or (caller and self._callers[caller] >= self._share):
             unused = [
                 pooled
                 for pooled in self._sessions
                 if pooled.calls == 0
-                and (self._slots >= self._limit or pooled.key.exclusive_to == caller)
+                and (self._slots >= self.limit or pooled.key.exclusive_to == caller)
             ]
             if unused:
                 await self._close(min(unused, key=lambda pooled: pooled.idle_since))
@@ -201,7 +201,7 @@ class SessionPool:
                 async with asyncio.timeout(self._wait_s):
                     await self._freed.wait()
             except TimeoutError as error:
-                raise Unavailable(f"All {self._limit} sessions at the server are in use") from error
+                raise Unavailable(f"All {self.limit} sessions at the server are in use") from error
         self._slots += 1
         if caller:
             self._callers[caller] += 1

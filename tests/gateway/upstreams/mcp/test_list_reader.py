@@ -11,6 +11,7 @@ import pytest
 from gateway.upstreams.http.source_pools import SourcePools
 from gateway.upstreams.mcp.list_reader import DEFINITION_BYTES, Lister, source_of
 from gateway.upstreams.mcp.server_set import Servers
+from gateway.upstreams.mcp.session_pool import SHARED_KEY
 from gateway.upstreams.mcp.transport_choice import Transports
 from registry.sources.import_specs import ImportSpec
 from schemas.errors import ImportRejected
@@ -65,6 +66,14 @@ async def test_tools_for_clients_that_may_be_asked_are_listed(serve):
 
     server = lists(play)
     assert names(await list_snapshot(serve, server)) == ["elicitation", "roots", "sampling"]
+
+
+async def test_lists_are_read_in_the_only_session_of_a_pool(serve):
+    server = lists(lambda turn: turn.result(tools=tools(1)))
+    async with listing(await serve(server), mcp_sessions=1, timeout_s=1) as (lister, spec):
+        watched = lister._servers.of(source_of(spec))
+        async with watched.pool.lease(SHARED_KEY, None):
+            assert names(decode_snapshot(await lister(spec))) == ["t0"]
 
 
 async def test_lists_that_are_too_much_together_are_refused_whole(serve):
