@@ -86,9 +86,11 @@ class LiveEvents:
 
     def add(self, event: RunEvent) -> None:
         """Add an event; a follower that is too slow is left to the log."""
-        if len(self._events) == LIVE_EVENTS:
+        if not self.is_open:
+            return
+        if len(self._events) >= LIVE_EVENTS:
             self.close()
-        elif self.is_open:
+        else:
             self._events.append(event)
             self._wake()
 
@@ -111,7 +113,7 @@ class EventWriter:
         self._conversation = run.conversation
         self._number = run.attempt * PER_ATTEMPT
         self._waiting: list[RunEvent] = []
-        self._unwritten: list[RunEvent] = []  # are being written
+        self._unwritten: list[RunEvent] = []  # are on their way to the log
         self._writing = asyncio.Lock()  # or a later event could overtake them
         self._wake = asyncio.Event()
         self._followers: list[LiveEvents] = []
@@ -187,9 +189,8 @@ class RunFollower:
         self._reread = reread
         self._writers = writers
         self._live: LiveEvents | None = None
-        self._announced = set[
-            str
-        ]()  # approvals that events have named, after the run began to wait
+        # approvals that events have named: the row waits before its event is written
+        self._announced = set[str]()
 
     def follow(self, every_s: float) -> AsyncIterator[Sequence[RunEvent]]:
         """The events up to the terminal one, or until the run waits for an approval; those that are
@@ -246,16 +247,19 @@ class RunFollower:
         return events, "wait"
 
     async def _read_log(self) -> Sequence[Event]:
-        """New entries; after a failure, which may be that what we read was dropped, the next time
-        all from the beginning."""
-        try:
-            entries = await read_entries(self._log, self._stream, self._place)
-        except Fault:
-            self._place = ""
-            return []
-        if entries:
-            self._place = entries[-1].id
-        return entries
+        """New entries; all of them where the log has dropped the place that was read. Where the log
+        cannot be read: none, and the writer is left, whose events would be ahead of it."""
+        for place in dict.fromkeys((self._place, "")):
+            try:
+                entries = await read_entries(self._log, self._stream, place)
+            except Fault:
+                continue
+            self._place = entries[-1].id if entries else place
+            return entries
+        self._place = ""
+        if self._live is not None:
+            self._live.is_open, self._live = False, None
+        return []
 
     def _select_new(self, events: Sequence[RunEvent]) -> list[RunEvent]:
         """The events that the follower has not had, up to the terminal one."""

@@ -20,6 +20,7 @@ from gateway.state.memory import MemoryLog
 from gateway.wings.agent import run_events
 from gateway.wings.agent.conversation_and_run_store import Conversations, Ending, Run, Runs
 from gateway.wings.agent.run_events import LIVE_EVENTS, EventWriter, RunEvent, RunFollower
+from schemas.errors import Unavailable
 from tests.fixtures_gateway import Recorder, running
 from tests.fixtures_servers import serving
 from tests.servers.provider import Answer, chat, delta, failing, providing, sse
@@ -363,6 +364,57 @@ async def test_a_follower_that_is_too_slow_for_its_writer_reads_on_in_the_log() 
         assert await collect_texts(batches) == texts[1:]
 
 
+class FailingLog(HeldLog):
+    """A log whose first read fails."""
+
+    async def read(self, stream: str, after: str, limit: int = 1000) -> Sequence[LogEntry]:
+        entries = await super().read(stream, after, limit)
+        if self.reads == 1:
+            raise Unavailable("The log is away")
+        return entries
+
+
+async def test_a_follower_of_a_log_that_is_away_loses_no_event() -> None:
+    log, run, writers = FailingLog(), running_run(), dict[str, EventWriter]()
+    writer, batches = EventWriter(log, run), follow_writer(log, run, writers)
+    texts = [str(number) for number in range(5)]
+    with anyio.fail_after(60), writer.open_to(writers, run.id):
+        for text in texts[:3]:
+            writer.put("ResponseChunk", text=text)
+        await writer.flush()
+        async with anyio.create_task_group() as tasks:
+            gathered = list[str]()
+
+            async def gather() -> None:
+                gathered.extend(await collect_texts(batches))
+
+            tasks.start_soon(gather)
+            await anyio.wait_all_tasks_blocked()
+            for text in texts[3:]:
+                writer.put("ResponseChunk", text=text)
+            writer.put("Completed")
+            await writer.flush()
+    assert gathered == texts
+
+
+async def test_a_follower_reads_all_where_the_log_has_dropped_its_place() -> None:
+    log, run, writers = MemoryLog(4, 60.0, 100_000_000), running_run(), dict[str, EventWriter]()
+    writer, batches = EventWriter(log, run), follow_writer(log, run, writers)
+    with anyio.fail_after(60):
+        with writer.open_to(writers, run.id):
+            writer.put("ResponseChunk", text="first")
+            await writer.flush()
+            await anext(batches)
+            for text in "abcdefgh":
+                writer.put("ResponseChunk", text=text)
+                await writer.flush()
+            assert [event.data["text"] for event in await anext(batches)] == list("abcdefgh")
+        for type_ in ("ResponseChunk", "Completed"):
+            writer.put(type_, text="last")
+            await writer.flush()
+        assert await collect_texts(batches) == ["last"]
+
+
 async def test_a_follower_reads_on_in_the_log_when_another_process_takes_the_run() -> None:
     log, run, writers = HeldLog(), running_run(), dict[str, EventWriter]()
     writer, writer_there = EventWriter(log, run), EventWriter(log, running_run(attempt=2))
@@ -417,7 +469,7 @@ async def test_a_client_that_leaves_within_a_query_lets_the_query_end(slow: str)
         async for _ in follower.follow(0.01):
             pass
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(follow)
             await query.began.wait()
