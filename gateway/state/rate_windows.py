@@ -383,7 +383,7 @@ class LeasedRates:
                 _shared_key(key), limit, window_s + _good_s(bucket), count
             )
         except Unavailable:
-            if began >= retry_at:
+            if retry_at or began >= self._retry_at:  # not each of those that asked at once
                 fallback = self._fallback is not None
                 log.warning("rate_limits_local" if fallback else "rate_limits_unavailable")
             self._retry_at = time.monotonic() + RETRY_S

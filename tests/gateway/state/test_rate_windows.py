@@ -1,6 +1,7 @@
 """Rates that are counted in leases: never more than the limit, and seldom a question."""
 
 import random
+from functools import partial
 
 import anyio
 import pytest
@@ -202,6 +203,17 @@ async def test_callers_do_not_wait_while_another_asks_an_unavailable_counter(clo
         counter.answers.set()
     assert await take(node, 3, key="another") == 0
     assert counter.questions == 3
+
+
+async def test_a_counter_that_goes_away_is_logged_once(clock, counter, caplog):
+    node = LeasedRates(counter, LocalRates())
+    counter.away, counter.answers = True, anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        for number in range(5):
+            tasks.start_soon(partial(take, node, 3, key=str(number)))
+        await let_tasks_run()
+        counter.answers.set()
+    assert [record.msg for record in caplog.records] == ["rate_limits_local"]
 
 
 async def test_or_refuses_if_that_is_wanted(clock, counter):
