@@ -99,7 +99,7 @@ def identifiers(question: str) -> list[str]:
     """The last parts of the names of code in a question."""
     names = (match["quoted"] or match[0] for match in _IDENTIFIER.finditer(question))
     last_parts = (re.split(r"\.|::|->", name.removesuffix("()"))[-1] for name in names)
-    return list(dict.fromkeys(last_parts))[:IDENTIFIERS]
+    return list(dict.fromkeys(filter(None, last_parts)))[:IDENTIFIERS]
 
 
 def rank_files(

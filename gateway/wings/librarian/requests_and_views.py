@@ -40,7 +40,7 @@ class SearchLibrary(Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=100)] = 10
     by: Annotated[
         Literal["passage", "file"],
-        Meta(description="file: the best passage of each file, ranked by all passages of it"),
+        Meta(description="file: the best passage of each file, by its passages and related files"),
     ] = "passage"
 
 

@@ -386,6 +386,7 @@ def test_names_in_the_best_passages_raise_the_files_of_their_definitions() -> No
         ("What does `App::run()` call after app.make.", ["run", "make"]),
         ("What of e.g. a JSON file, i.e. one of PyPI, fails", ["PyPI"]),
         ("Where does it end?", []),
+        ("Why do `foo.` and `()` fail?", []),
     ],
 )
 def test_identifiers_of_a_question(question: str, names: list[str]) -> None:
