@@ -257,7 +257,8 @@ class RunningGateway(OperationClient):
         if name not in rows:
             if self.needs:
                 needs = f"{' and '.join(self.needs)}: true, in the settings of the gateway"
-                fail(f"{self.url} has no operation {name!r}; it needs {needs}", USAGE)
+                hint = f"it needs {needs}, or a newer release"
+                fail(f"{self.url} has no operation {name!r}; {hint}", USAGE)
             group = self.root.split("/")[1]
             lists = "toolgate admin" if group == "admin" else f"toolgate {group} operations"
             hint = did_you_mean(name, rows) or f"`{lists}` lists the operations."

@@ -69,7 +69,9 @@ def write(file: Path, text: str) -> None:
 
 @click.command(name="setup")
 @click.argument("client", required=False)
-@click.option("--url", metavar="URL", help="Of a gateway elsewhere [default: server.public_url].")
+@click.option(
+    "--url", metavar="URL", help="URL of a gateway elsewhere [default: server.public_url]."
+)
 @click.option("--toolset", metavar="NAME", help="Endpoint of a toolset instead of all tools.")
 @click.option("--name", default="toolgate", show_default=True, help="Of the server, in the client.")
 @click.option("--key", "with_key", is_flag=True, help="Callers need an API key; else they log in.")

@@ -185,8 +185,8 @@ class AgUi:
                     yield b"".join(frames)
         if not encoder.ended:
             turns = await self._turns(run) if interrupts else []
-            for begin_event in encoder.interrupt(interrupts, turns):
-                yield sse_writer.event(encode(begin_event), b"")
+            for event in encoder.interrupt(interrupts, turns):
+                yield sse_writer.event(encode(event), b"")
 
     async def _turns(self, run: Run) -> list[tuple[Run, AgentTurn]]:
         limit = TurnQuery().limit
