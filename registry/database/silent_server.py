@@ -18,6 +18,7 @@ from psycopg import AsyncConnection, OperationalError, pq
 from psycopg.abc import PQGen
 from psycopg.errors import ConnectionTimeout
 from psycopg.rows import TupleRow
+from psycopg.waiting import READY_NONE
 
 log = logging.getLogger("toolgate.database")
 
@@ -111,12 +112,14 @@ class BoundedConnection(AsyncConnection[TupleRow]):
 
     async def wait(self, gen: PQGen[Result], *args: Any, **options: Any) -> Result:
         """Raises Silence, and closes the connection."""
+        resumed = False
         while True:
             try:
                 return await super().wait(
-                    _until_silent(gen, self.answer_timeout_s), *args, **options
+                    _until_silent(gen, self.answer_timeout_s, resumed), *args, **options
                 )
             except Silence:
+                resumed = True
                 if self.pgconn.transaction_status != pq.TransactionStatus.ACTIVE:
                     continue
                 if not await self._server_lives():
@@ -132,14 +135,14 @@ class BoundedConnection(AsyncConnection[TupleRow]):
         return lives
 
 
-def _until_silent(gen: PQGen[Result], silence_s: float) -> PQGen[Result]:
+def _until_silent(gen: PQGen[Result], silence_s: float, resumed: bool) -> PQGen[Result]:
     """The generator, until its socket was silent for `silence_s`; it can be continued by another.
 
     psycopg resumes a generator without readiness at intervals, so that it can be interrupted.
     """
     heard = monotonic()
     try:
-        event = next(gen)
+        event = gen.send(READY_NONE) if resumed else next(gen)
         while True:
             ready = yield event
             if ready:

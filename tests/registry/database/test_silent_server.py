@@ -73,6 +73,25 @@ async def test_a_slow_statement_of_a_living_server_goes_on(
         assert relay.accepted > 2  # it was asked
 
 
+async def test_a_large_statement_goes_on_when_a_stalled_server_reads_again(
+    database_settings: Settings, tmp_path: Path
+) -> None:
+    async with freezing(database_settings, tmp_path) as (through, relay):
+
+        async def thaw() -> bool:
+            relay.thaw()
+            return True
+
+        connection = await BoundedConnection.connect(through.url, autocommit=True)
+        connection.answer_timeout_s = 0.2
+        connection.is_answered = thaw
+        relay.freeze()
+        with anyio.fail_after(30):
+            rows = await connection.execute("SELECT length(%s)", ["x" * 5_000_000])
+            assert await rows.fetchone() == (5_000_000,)
+        await connection.close()
+
+
 async def test_a_cancelled_statement_of_a_frozen_server_ends(
     database_settings: Settings, tmp_path: Path
 ) -> None:
