@@ -30,7 +30,7 @@ from registry.database.embedded_server import DatabaseError, Embedded
 from registry.database.migrate import REGISTRY, ChangedMigration, Component, migrations
 from registry.database.migrate import migrate as apply_migrations
 from registry.database.move_mark import closed_mark
-from registry.database.silent_server import BoundedConnection, ServerProbe
+from registry.database.silent_server import BoundedConnection, ServerProbes
 
 # A refused connection has no SQLSTATE, only the message of the server or libpq.
 _REFUSALS = (
@@ -178,8 +178,8 @@ class Database:
         self._settings = settings
         self.embedded = server
         self.conninfo = _conninfo(settings, "url", server.url if server else settings.url)
-        self._probe = ServerProbe(self.conninfo, settings.connect_timeout_s)
-        self.pool = _pool(settings, self._probe, settings.pool_max, settings.connect_timeout_s)
+        self._probes = ServerProbes(self.conninfo, settings.connect_timeout_s)
+        self.pool = _pool(settings, self._probes, settings.pool_max, settings.connect_timeout_s)
 
     @classmethod
     @asynccontextmanager
@@ -277,7 +277,7 @@ class Database:
                     checked(await _has_vector(connection))
                     await handle(RESYNC)
                     delays = _delays(self._settings.retry_max_s)
-                    with self._probe.ending_at_silence():
+                    with self._probes.get(connection).ending_at_silence():
                         await self._follow(connection, handle, checked)
             except (psycopg.OperationalError, TimeoutError, DatabaseError) as error:
                 lost()
@@ -400,16 +400,16 @@ def make_pool(settings: Settings, name: str, *, size: int, timeout_s: float) -> 
     Raises DatabaseError for a URL that libpq cannot parse.
     """
     conninfo = _conninfo(settings, name, getattr(settings, name))
-    return _pool(settings, ServerProbe(conninfo, settings.connect_timeout_s), size, timeout_s)
+    return _pool(settings, ServerProbes(conninfo, settings.connect_timeout_s), size, timeout_s)
 
 
-def _pool(settings: Settings, probe: ServerProbe, size: int, timeout_s: float) -> Pool:
+def _pool(settings: Settings, probes: ServerProbes, size: int, timeout_s: float) -> Pool:
     async def set_bounds(connection: BoundedConnection) -> None:
         connection.answer_timeout_s = settings.answer_timeout_s
-        connection.is_answered = probe.is_answered
+        connection.is_answered = probes.get(connection).is_answered
 
     return AsyncConnectionPool(
-        probe.conninfo,
+        probes.conninfo,
         connection_class=BoundedConnection,
         configure=set_bounds,
         min_size=0,

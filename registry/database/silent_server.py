@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from time import monotonic
 from traceback import clear_frames
 from typing import Any, Self, TypeVar
+from weakref import WeakValueDictionary
 
 import anyio
 from psycopg import AsyncConnection, OperationalError, pq
 from psycopg.abc import PQGen
+from psycopg.conninfo import make_conninfo
 from psycopg.errors import ConnectionTimeout
 from psycopg.rows import TupleRow
 from psycopg.waiting import READY_NONE
@@ -85,6 +87,23 @@ class ServerProbe:
         except OperationalError:
             return True
         return True
+
+
+class ServerProbes:
+    """One probe for each server that connections of `conninfo` have: it may list several hosts, and
+    a host may have several addresses. A probe lives as long as its connections."""
+
+    def __init__(self, conninfo: str, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self.conninfo = conninfo
+        self._probes: WeakValueDictionary[str, ServerProbe] = WeakValueDictionary()
+
+    def get(self, connection: AsyncConnection) -> ServerProbe:
+        info = connection.info
+        conninfo = make_conninfo(
+            self.conninfo, host=info.host, hostaddr=info.hostaddr, port=info.port
+        )
+        return self._probes.setdefault(conninfo, ServerProbe(conninfo, self._timeout_s))
 
 
 async def never() -> bool:

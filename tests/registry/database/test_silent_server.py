@@ -1,6 +1,7 @@
 """A server that accepts connections and statements, and answers none of them."""
 
 import gc
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,6 +9,8 @@ from pathlib import Path
 import anyio
 import psycopg
 import pytest
+from msgspec.structs import replace
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import ConnectionTimeout
 
 from config.settings import DatabaseSettings as Settings
@@ -15,7 +18,7 @@ from registry.database import postgres
 from registry.database.postgres import RESYNC, Database, borrow
 from registry.database.silent_server import BoundedConnection
 from tests import polling
-from tests.servers.freezing import FreezingRelay, freezing
+from tests.servers.freezing import SOCKET, FreezingRelay, freezing
 
 pytestmark = pytest.mark.anyio
 
@@ -90,6 +93,25 @@ async def test_a_large_statement_goes_on_when_a_stalled_server_reads_again(
             rows = await connection.execute("SELECT length(%s)", ["x" * 5_000_000])
             assert await rows.fetchone() == (5_000_000,)
         await connection.close()
+
+
+async def test_the_host_of_the_statement_is_asked(
+    database_settings: Settings, tmp_path: Path
+) -> None:
+    """The first of two hosts refuses, and later accepts connections without an answer."""
+    host = conninfo_to_dict(database_settings.url)["host"]
+    url = make_conninfo(database_settings.url, host=f"{tmp_path},{host}")
+    settings = replace(database_settings, url=url, answer_timeout_s=0.2, connect_timeout_s=1.0)
+    async with (
+        Database.open(settings, wait=False, migrate=False) as database,
+        borrow(database.pool) as connection,
+    ):
+        await connection.execute("SELECT")
+        with socket.socket(socket.AF_UNIX) as silent:
+            silent.bind(str(tmp_path / SOCKET))
+            silent.listen()
+            rows = await connection.execute("SELECT 1 FROM pg_sleep(1)")
+            assert await rows.fetchone() == (1,)
 
 
 async def test_a_cancelled_statement_of_a_frozen_server_ends(
