@@ -5,8 +5,10 @@ byte the server is asked over a new connection. If that is answered, the stateme
 awaited further; if not, it fails as if the connection had been lost.
 """
 
+import errno
 import logging
 import math
+import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
@@ -25,6 +27,18 @@ from psycopg.waiting import READY_NONE
 log = logging.getLogger("toolgate.database")
 
 Result = TypeVar("Result")
+
+# Errors of the network, of which libpq gives only the text.
+_UNREACHABLE = tuple(
+    os.strerror(code)
+    for code in (
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.ETIMEDOUT,
+    )
+)
 
 
 class Silence(OperationalError):
@@ -74,7 +88,8 @@ class ServerProbe:
         return answered
 
     async def _runs_statement(self) -> bool:
-        """A refusal is an answer, too: such a server ends its connections itself."""
+        """A refusal is an answer, too: such a server ends its connections itself. An error of
+        the network, such as "No route to host", is none."""
         try:
             connection = await BoundedConnection.connect(self.conninfo, autocommit=True)
             connection.answer_timeout_s = self._timeout_s
@@ -84,8 +99,8 @@ class ServerProbe:
                 await connection.close()
         except (ConnectionTimeout, Silence):
             return False
-        except OperationalError:
-            return True
+        except OperationalError as error:
+            return not any(reason in str(error) for reason in _UNREACHABLE)
         return True
 
 

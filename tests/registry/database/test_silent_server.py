@@ -16,7 +16,7 @@ from psycopg.errors import ConnectionTimeout
 from config.settings import DatabaseSettings as Settings
 from registry.database import postgres
 from registry.database.postgres import RESYNC, Database, borrow
-from registry.database.silent_server import BoundedConnection
+from registry.database.silent_server import BoundedConnection, ServerProbe
 from tests import polling
 from tests.servers.freezing import SOCKET, FreezingRelay, freezing
 
@@ -112,6 +112,16 @@ async def test_the_host_of_the_statement_is_asked(
             silent.listen()
             rows = await connection.execute("SELECT 1 FROM pg_sleep(1)")
             assert await rows.fetchone() == (1,)
+
+
+@pytest.mark.parametrize(
+    ("address", "is_answered"),
+    [("127.0.0.1", True), ("127.255.255.255", False)],  # no TCP connection leads to a broadcast
+    ids=["refused", "unreachable"],
+)
+async def test_an_unreachable_server_is_silent(address: str, is_answered: bool) -> None:
+    probe = ServerProbe(f"host={address} port=1 dbname=test", timeout_s=10)
+    assert await probe.is_answered() is is_answered
 
 
 async def test_a_cancelled_statement_of_a_frozen_server_ends(
