@@ -71,7 +71,7 @@ class LineProcess(asyncio.SubprocessProtocol):
         self._on_end: Callable[[str], None] | None = on_end
         self._exited = asyncio.Event()
         self._silent = False
-        self._why = "has ended"
+        self.why = "has ended"  # known once it has exited
         self._out = LineSplitter(command.line_limit_bytes)
         self._err = LineSplitter(LOG_LINE_BYTES, cut=True)
         self._read = _Rate(command.line_limit_bytes, 1.0)
@@ -156,19 +156,19 @@ class LineProcess(asyncio.SubprocessProtocol):
         code = self._transport.get_returncode()
         log.info("stdio_exited", extra={"source": self.command.name, "code": code})
         if code == launcher.NOT_FOUND:
-            self._why = NOT_STARTED
+            self.why = NOT_STARTED
         self._finish()
 
     def _finish(self) -> None:
         """Finish after exit or EOF: report the end when both came, or force it."""
         if self._silent and self._exited.is_set():
-            self._record_end(self._why)
+            self._record_end(self.why)
         else:  # its last output may not have been read
             asyncio.get_running_loop().call_later(EOF_TIMEOUT_S, self._cut)
 
     def _cut(self) -> None:
         self._signal(signal.SIGKILL)
-        self._record_end(self._why)
+        self._record_end(self.why)
         self._transport.close()
 
     def _record_end(self, why: str) -> None:
@@ -237,6 +237,7 @@ class StdioCarrier:
         self._backoff = backoff
         self._process: LineProcess | None = None
         self._since = 0.0
+        self._is_end_recorded = False
 
     @property
     def open(self) -> bool:
@@ -269,7 +270,15 @@ class StdioCarrier:
         if self._process is not None:
             await self._process.close()
 
+    def end_before_session(self) -> SessionLost:
+        """The end of a process that has exited before it was asked anything; it is recorded."""
+        why = self._process.why if self._process is not None else "has ended"
+        if not self._is_end_recorded:
+            self._backoff.record_end(time.monotonic() - self._since, why)
+        return SessionLost(f"{self.name} {why}", sent=False)
+
     def _record_end(self, why: str) -> None:
+        self._is_end_recorded = True
         self._backoff.record_end(time.monotonic() - self._since, why)
         self._link.lose(SessionLost(f"{self.name} {why}", sent=True))
 
@@ -290,11 +299,13 @@ async def open_stdio(
     try:
         await carrier.start()
         await link.begin(revision, timeout)
-    except UpstreamFailed:
+    except UpstreamFailed as failure:
         useless = carrier.open
         await link.close()
         if useless:
             backoff.record_end(0.0, "was started and did not begin a session")
+        elif isinstance(failure, SessionLost) and not failure.sent:
+            raise carrier.end_before_session() from failure
         raise
     except BaseException:
         await link.close()

@@ -23,6 +23,7 @@ from gateway.upstreams.mcp.handshake import UNKNOWN
 from gateway.upstreams.mcp.link_and_handlers import SessionLost, Timeout
 from gateway.upstreams.mcp.stdio import ProcessCommand, open_stdio, open_stdio_stateless
 from tests.gateway.upstreams.mcp.conftest import HELLO, Ears
+from tests.polling import until
 from tests.servers import mcp_stdio
 
 pytestmark = pytest.mark.anyio
@@ -275,6 +276,21 @@ async def test_a_command_that_is_not_there(open_link, monkeypatch):
     missing = ProcessCommand("things", ("/nowhere/at-all",))
     with pytest.raises(UpstreamFailed, match="its command was not found or cannot be run"):
         await open_link(missing)
+
+
+async def test_the_end_of_a_process_before_its_session_has_its_reason(open_link, monkeypatch):
+    begin, respawn = DuplexLink.begin, RestartBackoff("things", 60)
+
+    async def begin_late(link, *arguments):
+        await until(lambda: not link.alive)
+        await begin(link, *arguments)
+
+    monkeypatch.setattr(DuplexLink, "begin", begin_late)
+    reason = "its command was not found or cannot be run"
+    with pytest.raises(UpstreamFailed, match=reason):
+        await open_link(ProcessCommand("things", ("/nowhere/at-all",)), respawn=respawn)
+    with pytest.raises(UpstreamFailed, match=rf"{reason}; it is not started again for another 0\."):
+        respawn.check()
 
 
 async def test_a_process_that_ends_at_once_is_not_started_again_at_once(open_link):
