@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from config.settings import Profile, ProfilesSettings
 from registry.names.tool_names import LIMIT
@@ -21,6 +22,15 @@ SHORTEST_NAME = 16  # characters that are always left to the name of a tool
 CACHED_CLIENTS = 10_000  # client names cached: clients choose them freely
 CLIENT_LENGTH = 200  # characters of a client name that are compared
 
+# What models of all providers accept.
+_ANY_MODEL = Profile(
+    arguments="^[a-zA-Z0-9_.-]{1,64}$",
+    root_unions=False,
+    patterns="portable",
+    unions=("anyOf",),
+    references=False,
+    items=True,
+)
 # Patterns: Anthropic 400 for what its engine does not read ("JSON schema is invalid"), OpenAI 400
 # for look-around, Gemini reads RE2; clients hand them on, so all profiles have portable ones.
 # Anthropic 400: "does not support oneOf, allOf, or anyOf at the top level" (python-sdk #494,
@@ -37,26 +47,17 @@ _CLAUDE = Profile(
 # permitted inside either (notion-mcp-server #102, oh-my-pi #920). VS Code: "array type must have
 # items" (vscode #246119), names too long with its prefix (vscode #243602), `$defs` dropped, so that
 # references lead nowhere (fastmcp #2808).
-_OPENAI = Profile(
+_OPENAI = replace(
+    _ANY_MODEL,
     clients=("*openai*", "*chatgpt*", "visual studio code*", "*vscode*", "*copilot*"),
     name_prefix="mcp_{server}_",
-    arguments="^[a-zA-Z0-9_.-]{1,64}$",
-    root_unions=False,
-    patterns="portable",
-    unions=("anyOf",),
-    references=False,
-    items=True,
 )
 # What has a `$ref` or an `anyOf` reaches the model as a text (codex #3152, #13768).
-_CODEX = Profile(
+_CODEX = replace(
+    _ANY_MODEL,
     clients=("*codex*",),
     name_prefix="mcp__{server}__",
-    arguments="^[a-zA-Z0-9_.-]{1,64}$",
-    root_unions=False,
-    patterns="portable",
     unions=(),
-    references=False,
-    items=True,
 )
 # Gemini 400: unknown `$ref` and `$defs` (gemini-cli #13326), `additionalProperties` (promptfoo
 # #6902), lists of types (gitlab-mcp #166), formats (cherry-studio #4153), no `items` (cline #7339),
@@ -86,38 +87,23 @@ _GEMINI = Profile(
 )
 # Converse: names `[a-zA-Z0-9_-]{1,64}` and no empty description (litellm #24668, opencode #48582);
 # `$ref` and `oneOf` not understood, arrays need items (fastmcp #3655, opensre #2381).
-_BEDROCK = Profile(
+_BEDROCK = replace(
+    _ANY_MODEL,
     clients=("*bedrock*", "*amazon*q*", "q dev*", "*kiro*"),
-    arguments="^[a-zA-Z0-9_.-]{1,64}$",
-    root_unions=False,
-    patterns="portable",
-    unions=("anyOf",),
-    references=False,
-    items=True,
     describes=True,
 )
 # Cursor hides tools whose name has more than 60 characters together with the server's
 # (mcp-playwright #145, composio #2788); its models are those of all providers.
-_CURSOR = Profile(
+_CURSOR = replace(
+    _ANY_MODEL,
     clients=("*cursor*",),
     name_limit=60,
     name_prefix="{server}:",
-    arguments="^[a-zA-Z0-9_.-]{1,64}$",
-    root_unions=False,
-    patterns="portable",
-    unions=("anyOf",),
-    references=False,
-    items=True,
 )
 # Frameworks hand tools to models of all providers.
-_FRAMEWORKS = Profile(
+_FRAMEWORKS = replace(
+    _ANY_MODEL,
     clients=("mcp-use", "ai-sdk-*", "@langchain/*", "google-adk"),
-    arguments="^[a-zA-Z0-9_.-]{1,64}$",
-    root_unions=False,
-    patterns="portable",
-    unions=("anyOf",),
-    references=False,
-    items=True,
     describes=True,
 )
 # The default name of the Python SDK, which programs keep and frameworks, too (LangChain, OpenAI
