@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Literal, TypeVar
 
 import anyio
@@ -33,16 +33,13 @@ async def read_entries(log: Log, stream: str, after: str) -> Sequence[LogEntry]:
     """All entries behind `after`, by `log.read`, shielded where it queries: a cancel scope costs
     more than a read of memory."""
     entries = list[LogEntry]()
-    while True:
-        if log.is_remote:
-            with anyio.CancelScope(shield=True):
-                page = await log.read(stream, after, READ_AT_ONCE)
-        else:
-            page = await log.read(stream, after, READ_AT_ONCE)
-        entries += page
-        if len(page) < READ_AT_ONCE:
-            return entries
-        after = page[-1].id
+    with anyio.CancelScope(shield=True) if log.is_remote else nullcontext():
+        while page := await log.read(stream, after, READ_AT_ONCE):
+            entries += page
+            if len(page) < READ_AT_ONCE:
+                break
+            after = page[-1].id
+    return entries
 
 
 async def follow_events(

@@ -278,13 +278,12 @@ class RunFollower:
 async def interrupt_number(stream: Log, run: Run, approvals: Collection[str]) -> int:
     """The number of the newest event that says that the run waits for one of these approvals;
     without one, that of the newest event; 0: none is kept."""
-    number, newest, place = 0, 0, ""
-    while entries := await stream.read(stream_of("agent", run.id), place):
-        place = entries[-1].id
-        for event in (event for entry in entries for event in decode_events(entry)):
-            newest = max(newest, event.number)
-            if event.awaited_approval in approvals:
-                number = max(number, event.number)
+    number = newest = 0
+    entries = await read_entries(stream, stream_of("agent", run.id), "")
+    for event in (event for entry in entries for event in decode_events(entry)):
+        newest = max(newest, event.number)
+        if event.awaited_approval in approvals:
+            number = max(number, event.number)
     return number or newest
 
 
