@@ -70,9 +70,9 @@ class KeyTable:
         return identity
 
     async def read_when_loaded(self, text: bytes) -> Identity:
-        """The identity of a key that `read` does not know, as soon as a load has it: somebody may
-        have made it a moment ago, at another gateway or with a command. Raises UnknownKey after
-        NEW_KEY_WAIT_S; at once for a text that no key has, and beyond MAX_WAITING requests."""
+        """Wait for a load that has the key, which another process may have made a moment ago, and
+        return its identity. Raises UnknownKey after NEW_KEY_WAIT_S; at once for a text that has not
+        the form of a key, and beyond MAX_WAITING requests."""
         if self._waiting < MAX_WAITING and _FORM.fullmatch(text):
             self._waiting += 1
             try:
