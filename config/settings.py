@@ -235,6 +235,7 @@ class DatabaseSettings(Struct, frozen=True, forbid_unknown_fields=True):
     pool_max: Count
     connect_timeout_s: Seconds
     answer_timeout_s: Seconds
+    lock_timeout_s: Seconds
     retry_max_s: Seconds
     read_url: ReplicaUrl
     read_pool_max: Count

@@ -58,6 +58,7 @@ def settings_for(data_dir: Path) -> Settings:
         pool_max=8,
         connect_timeout_s=5,
         answer_timeout_s=10,
+        lock_timeout_s=30,
         retry_max_s=0.2,
         read_url="",
         read_pool_max=4,

@@ -321,6 +321,9 @@ async def answering(operation: Operation, request: OperationInput) -> Any:
     """The result of the operation; its errors become ProblemDetails."""
     try:
         return await operation.handle(request)
+    except psycopg.errors.LockNotAvailable as error:
+        text = "Another transaction holds a lock that the request needs; try again later."
+        raise unavailable(text) from error
     except AWAY as error:
         raise unavailable("The database does not answer; try again later.") from error
     except (psycopg.DataError, psycopg.IntegrityError) as error:

@@ -58,6 +58,8 @@ _FAILURES = {
     "42703": "the tables are not those of this release: {message}. Run `toolgate migrate`",
     "28": "the server does not let this user in: {message}. Check database.url",
     "3D": "there is no such database: {message}. Check database.url",
+    "55P03": "another transaction holds a lock that the statement needs: {message}. Try again when "
+    "it has ended; pg_stat_activity shows it",
     "53": "the database server lacks something: {message}",
     "57": "the database server stopped or cut the work off: {message}. Try again",
     "08": "the connection to the database was lost: {message}. Try again",
@@ -404,9 +406,15 @@ def make_pool(settings: Settings, name: str, *, size: int, timeout_s: float) -> 
 
 
 def _pool(settings: Settings, probes: ServerProbes, size: int, timeout_s: float) -> Pool:
+    # A statement, since poolers such as PgBouncer refuse parameters in the start of a connection.
+    bound = sql.SQL("SET lock_timeout = {}").format(math.ceil(settings.lock_timeout_s * 1000))
+
     async def set_bounds(connection: BoundedConnection) -> None:
         connection.answer_timeout_s = settings.answer_timeout_s
         connection.is_answered = probes.get(connection).is_answered
+        await connection.set_autocommit(True)
+        await connection.execute(bound)
+        await connection.set_autocommit(False)
 
     return AsyncConnectionPool(
         probes.conninfo,

@@ -366,6 +366,7 @@ class ImportWriter:
         progress: Progress | None,
     ) -> SavedTools:
         """See `ToolStore.save`."""
+        await self._connection.execute("SET LOCAL lock_timeout = 0")  # another import may take long
         await lock_tenant(self._connection, self._host_id)
         source = SourceSaving(self._connection, self._host_id, self._source)
         before = await source.before()

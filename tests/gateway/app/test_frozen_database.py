@@ -1,10 +1,11 @@
-"""A gateway whose database stops to answer, with all connections open."""
+"""A gateway whose database stops to answer, with all connections open, or has a locked table."""
 
 from pathlib import Path
 
 import anyio
 import pytest
 from msgspec.structs import replace
+from psycopg import AsyncConnection
 
 from config.settings import DatabaseSettings, Settings
 from registry.database import postgres
@@ -61,4 +62,26 @@ async def test_a_frozen_database_stops_no_call_and_other_requests_end_with_503(
         await polling.until(lambda: is_database("unreachable"))
         relay.thaw()
         await polling.until(lambda: is_database("ok"))
+        assert (await api("GET", "/tools")).status == 200
+
+
+async def test_requests_for_a_locked_table_end_with_503(
+    settings: Settings, database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    audit = replace(settings.audit, spool_dir=str(tmp_path / "audit"))
+    secured = replace(settings, auth=by_jwks(tmp_path, [KEY.jwk()]), audit=audit)
+    bounded = replace(database_settings, lock_timeout_s=0.2)
+    async with (
+        running(replace(secured, database=bounded)) as client,
+        await AsyncConnection.connect(bounded.url) as holder,
+    ):
+        api = await open_admin(client.url, client.http)
+        assert (await api("GET", "/tools")).status == 200
+        await holder.execute("LOCK TABLE tool_t IN ACCESS EXCLUSIVE MODE")
+        with anyio.fail_after(30):
+            answer = await api("GET", "/tools")
+            assert await call(client, "listPets")
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        assert "Another transaction holds a lock" in answer.json["detail"]
+        await holder.rollback()
         assert (await api("GET", "/tools")).status == 200

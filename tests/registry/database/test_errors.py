@@ -17,6 +17,7 @@ errors = psycopg.errors
         (errors.UndefinedColumn("no origin"), "Run `toolgate migrate`"),
         (errors.InvalidPassword("no"), "does not let this user in: no"),
         (errors.InvalidCatalogName("no"), "there is no such database: no"),
+        (errors.LockNotAvailable("timeout"), "holds a lock that the statement needs: timeout"),
         (errors.DiskFull("full"), "lacks something: full"),
         (errors.AdminShutdown("bye"), "stopped or cut the work off: bye"),
         (errors.ConnectionFailure("gone"), "was lost: gone"),

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from anyio.streams.memory import MemoryObjectReceiveStream
 from psycopg import IsolationLevel
+from psycopg.errors import LockNotAvailable
 
 from config.settings import DatabaseSettings as Settings
 from registry.database import postgres
@@ -144,6 +145,20 @@ async def test_pooled_connections_that_were_cut_are_replaced(database: Database)
         await second.execute("SELECT 1")
     await end_other_connections(database)
     assert await database.alive()
+
+
+async def test_a_wait_for_a_lock_ends_and_a_slow_statement_goes_on(
+    database_settings: Settings,
+) -> None:
+    bounded = msgspec.structs.replace(database_settings, lock_timeout_s=0.1)
+    async with Database.open(bounded, wait=False) as database:
+        async with database.connect() as holder, holder.transaction():
+            await holder.execute("LOCK TABLE tool_t IN ACCESS EXCLUSIVE MODE")
+            with anyio.fail_after(5), pytest.raises(LockNotAvailable):
+                async with borrow(database.pool) as connection:
+                    await connection.execute("SELECT count(*) FROM tool_t")
+        async with borrow(database.pool) as connection:
+            await connection.execute("SELECT pg_sleep(0.3)")
 
 
 async def test_an_isolation_level_is_not_lent_out_with_its_connection(

@@ -12,6 +12,7 @@ import pytest
 
 from config.settings import DatabaseSettings as Settings
 from registry.database.postgres import Database
+from registry.database.tenants import lock_tenant
 from registry.sources.import_writer import ROWS_PER_STATEMENT
 from registry.sources.tool_store import SavedTools, SourceDraft, ToolStore
 from schemas.binding import (
@@ -24,6 +25,7 @@ from schemas.binding import (
 )
 from schemas.source import HybridOptions
 from schemas.tool import Annotations, ToolDraft
+from tests import polling
 from tests.fixtures_database import HOST
 
 pytestmark = pytest.mark.anyio
@@ -209,6 +211,27 @@ async def test_the_document_is_kept(store: ToolStore) -> None:
 async def test_a_source_without_a_document_has_none(store: ToolStore) -> None:
     await store.save(HOST, SHOP, [draft("a")])
     assert await store.document(HOST, "shop") is None
+
+
+async def test_an_import_waits_for_another_one_beyond_the_bound_of_locks(
+    database_settings: Settings,
+) -> None:
+    bounded = msgspec.structs.replace(database_settings, lock_timeout_s=0.1)
+    async with (
+        Database.open(bounded, wait=False) as database,
+        anyio.create_task_group() as tasks,
+        database.connect() as holder,
+        holder.transaction(),
+    ):
+        await lock_tenant(holder, HOST)
+        tasks.start_soon(save, ToolStore(database.pool), draft("a"))
+        blocked = (
+            "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            " AND datname = current_database() AND clock_timestamp() - query_start > '0.3 s'"
+        )
+        await polling.until(lambda: rows(database, blocked))
+    async with Database.open(bounded, wait=False) as database:
+        assert await names(ToolStore(database.pool)) == ["a"]
 
 
 async def test_importing_the_same_again_writes_nothing(
