@@ -137,6 +137,16 @@ class UnsupportedMediaType(InvalidRequest):
     status = 415
 
 
+class UnsupportedContentCoding(UnsupportedMediaType):
+    """The body of the request has a Content-Encoding, such as gzip; no coding is read."""
+
+    def __init__(self, coding: str) -> None:
+        super().__init__(
+            f"Content-Encoding {coding[:60]} is not supported: send the body uncompressed, "
+            "without this header"
+        )
+
+
 class PayloadTooLarge(InvalidRequest):
     """The body of the request is larger than its limit."""
 

@@ -783,7 +783,7 @@ class _Mounted:
             raise not_open(self._name)
         if self._identify is not None and scope["method"] not in ("GET", "HEAD"):
             check_known(await self._identify(scope))
-        if declared_size(scope) > self._limit_bytes:
+        if declared_size(dict(scope["headers"])) > self._limit_bytes:
             raise too_large(self._limit_bytes, self._setting)
         body = LimitedBody(self._limit_bytes, receive, send)
         try:

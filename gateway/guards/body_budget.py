@@ -6,7 +6,7 @@ connection anyway. The sender need not be authenticated here, see `read_body`.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -14,7 +14,14 @@ from config.access import LimitsSettings
 from gateway.guards.error_responses import refuse
 from gateway.guards.load_shedding import memory_limit
 from gateway.state.rate_windows import network_of
-from schemas.errors import Fault, InvalidRequest, Overloaded, PayloadTooLarge, TooManyRequests
+from schemas.errors import (
+    Fault,
+    InvalidRequest,
+    Overloaded,
+    PayloadTooLarge,
+    TooManyRequests,
+    UnsupportedContentCoding,
+)
 
 SMALL_BYTES = 65536  # uvicorn stops reading a connection above that (its HIGH_WATER_LIMIT)
 SHARE = 8  # of the memory limit, for all bodies
@@ -70,7 +77,7 @@ class BodyBudget:
 
 
 class BodyGuard:
-    """Refuses a body that exceeds the budget before it is read: 429 or 503."""
+    """Refuses a body before it is read: 429 or 503 beyond the budget, 415 if it is encoded."""
 
     def __init__(self, app: ASGIApp, budget: BodyBudget, largest_bytes: int) -> None:
         """A guard in front of `app`. `largest_bytes`: fronts read no body whose declared length
@@ -80,8 +87,13 @@ class BodyGuard:
         self._largest = largest_bytes
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        bodied = scope["type"] == "http" and scope["method"] != "GET"  # bodies of GET are not read
-        size = declared_size(scope) if bodied else 0
+        if scope["type"] != "http" or scope["method"] == "GET":  # bodies of GET are not read
+            return self._app(scope, receive, send)
+        fields = dict(scope["headers"])
+        coding = fields.get(b"content-encoding")
+        if coding and coding.lower() != b"identity":  # no front decodes, so each would misread it
+            return refuse(scope, receive, send, UnsupportedContentCoding(coding.decode("latin-1")))
+        size = declared_size(fields)
         if 0 <= size <= SMALL_BYTES or size > self._largest:
             return self._app(scope, receive, send)
         return self._serve(size, scope, receive, send)
@@ -162,10 +174,10 @@ class LimitedBody:
             await self._send(message)
 
 
-def declared_size(scope: Scope) -> int:
-    """Declared body size: 0 for none or a small one, CHUNKED without a Content-Length."""
-    fields = dict(scope["headers"])
-    length: bytes | None = fields.get(b"content-length")
+def declared_size(fields: Mapping[bytes, bytes]) -> int:
+    """Declared body size: 0 for none or a small one, CHUNKED without a Content-Length. `fields`:
+    the headers of the request."""
+    length = fields.get(b"content-length")
     if b"transfer-encoding" in fields:
         return CHUNKED
     if length is None or len(length) < FEW_DIGITS:  # fast path: true of most requests

@@ -7,7 +7,14 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gateway.context import new_request_id
-from schemas.errors import Fault, InternalError, InvalidRequest, TooManyRequests, Unavailable
+from schemas.errors import (
+    Fault,
+    InternalError,
+    InvalidRequest,
+    TooManyRequests,
+    Unavailable,
+    UnsupportedContentCoding,
+)
 from schemas.jsonrpc import encode, error_reply
 
 log = logging.getLogger("toolgate.app")
@@ -38,5 +45,7 @@ def refusal(fault: Fault, status: int | None = None) -> Response:
     headers = {"X-Request-Id": request_id}
     if isinstance(fault, TooManyRequests | Unavailable):
         headers["Retry-After"] = str(fault.retry_after)
+    if isinstance(fault, UnsupportedContentCoding):
+        headers["Accept-Encoding"] = "identity"  # the codings that are read (RFC 9110, 15.5.16)
     body = encode(error_reply(None, fault, request_id))
     return Response(body, status, headers, media_type="application/json")

@@ -171,3 +171,23 @@ async def test_pipelined_requests_with_large_bodies_are_answered_in_turn(client:
             tasks.start_soon(socket.send, body)
             assert (await socket.answer())[0] == 200
     assert client.gateway.access.bounds.bodies.held_bytes == 0
+
+
+@pytest.mark.parametrize("path", FRONTS)
+async def test_compressed_body_is_refused_unread_with_the_coding_that_is_read(
+    client: Client, path: str
+) -> None:
+    """RFC 9110, 15.5.16."""
+    encoded = {**bearer("ada"), "content-encoding": "gzip"}
+    async with connect(client) as socket:
+        await socket.head(path, encoded, content_length="20", expect="100-continue")
+        status, headers, answer = await socket.answer()
+    assert (status, headers["accept-encoding"]) == (415, "identity")
+    assert "Content-Encoding gzip" in answer["error"]["message"]
+
+
+async def test_body_with_the_coding_identity_is_served(client: Client) -> None:
+    status, answer, _ = await client.post(
+        "/rpc", PING, {**bearer("ada"), "content-encoding": "identity"}
+    )
+    assert (status, "result" in answer) == (200, True)
