@@ -1,8 +1,9 @@
 """The navigation of the console: what a visitor may read."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from config.settings import Settings
 from gateway.console.visitor_operations import ConsoleOperations, ConsoleParts
 from gateway.wings.table import WINGS
 
@@ -14,6 +15,11 @@ class Place:
     icon: str
     needs: str  # operation that its page begins with
     for_operators: bool = False
+    has_content: Callable[[Settings], bool] = lambda _settings: True
+
+
+def _has_registries(settings: Settings) -> bool:
+    return bool(settings.registries)
 
 
 GROUPS: Mapping[str, tuple[Place, ...]] = {
@@ -23,7 +29,7 @@ GROUPS: Mapping[str, tuple[Place, ...]] = {
         Place("Prompts", "prompts", "chat", "listTools"),
         Place("Resources", "resources", "file", "listTools"),
         Place("Sources", "sources", "source", "listSources"),
-        Place("Registries", "catalog", "globe", "searchCatalog"),
+        Place("Registries", "catalog", "globe", "searchCatalog", has_content=_has_registries),
         Place("Toolsets", "toolsets", "set", "listToolsets"),
         Place("Skills", "skills", "book", "listSkills"),
         Place("Agents", "agents", "agent", "listAgents"),
@@ -74,8 +80,11 @@ def navigation(
     parts: ConsoleParts, operations: ConsoleOperations
 ) -> Iterator[tuple[str, list[Place]]]:
     """The groups of places that the visitor may see; those of wings last."""
+    settings = parts.settings()
     for title, places in GROUPS.items():
-        if visible_places := [place for place in places if _may_see(operations, place)]:
+        if visible_places := [
+            place for place in places if place.has_content(settings) and _may_see(operations, place)
+        ]:
             yield title, visible_places
     for name in sorted(parts.offers, key=_place_of_wing):
         offer = parts.offers[name]

@@ -72,3 +72,17 @@ async def test_program_is_left_to_commands(settings: Settings) -> None:
             assert status == 200
             assert "toolgate import mcp --from NAME" in page
             assert 'value="add"' not in page
+
+
+async def test_menu_has_registries_only_with_a_registry_in_settings(settings: Settings) -> None:
+    entry = 'href="/console/catalog"'
+    async with console(settings) as (_, browser):
+        _, page = await browser.get("")
+        assert entry not in page
+        status, page = await browser.get("catalog")
+        assert (status, "registries: {official: {url:" in page) == (422, True)
+    with serving_registry(PublishedServers()) as registry:
+        whole = replace(settings, registries={"own": RegistrySettings(registry)})
+        async with console(whole) as (_, browser):
+            _, page = await browser.get("")
+            assert entry in page

@@ -17,6 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.access import Rule
+from config.load import load
 from config.settings import Settings
 from gateway.console.login import NOBODY
 from gateway.console.navigation import navigation, title_of_wing
@@ -630,7 +631,8 @@ async def test_pages_of_wings_have_the_same_order_at_each_start() -> None:
     offers = {
         name: WingContributions(operations=(), pages=[page]) for name in reversed(list(WINGS))
     }
-    titles = [title for title, _ in navigation(SimpleNamespace(offers=offers), desk)]  # type: ignore[arg-type]
+    parts = SimpleNamespace(offers=offers, settings=lambda: load(None, {}))
+    titles = [title for title, _ in navigation(parts, desk)]  # type: ignore[arg-type]
     assert titles[-len(WINGS) :] == [title_of_wing(name) for name in WINGS]
 
 
