@@ -171,6 +171,8 @@ class AdminApi(OperationApi):
 
     def record(self, request: ReceivedRequest, status: int) -> None:
         operation = request.operation
+        if status < 400 and not operation.audited:
+            return
         recorded_body = b"" if operation.secret else request.body
         self._record(
             AdminAction(

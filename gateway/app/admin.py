@@ -93,8 +93,9 @@ def operations_of(parts: AdminParts) -> tuple[Operation, ...]:
 
     text, kind, why = "Describe this API.", dict[str, Any], "it is about HTTP; lists describe tools"
     describes = Operation(
-        "describe", "GET", "/openapi.json", text, "", description, kind, no_tool=why
-    )
+        "describe", "GET", "/openapi.json", text, "", description, kind, no_tool=why,
+        audited=False,  # each command at a gateway begins with it
+    )  # fmt: skip
     all_ = (*_with_jobs(parts, _operations(parts)), describes)
     return all_
 

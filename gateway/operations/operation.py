@@ -166,6 +166,7 @@ class Operation:
     optional_body: bool = False
     match: Literal["", "optional", "required"] = ""  # whether If-Match is accepted
     of: str = ""  # the GET operation whose ETag If-Match names; "": of the same path
+    audited: bool = True  # False: its success tells a reader of the audit log nothing
     secret: bool = False  # its requests must not be stored, not even as a digest
     creates: bool = False  # a PUT that creates with If-None-Match: *
     destroys: bool = False  # a POST that takes something away for good, as DELETE does

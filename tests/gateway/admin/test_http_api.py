@@ -269,6 +269,17 @@ async def test_requests_and_refused_callers_are_audited(
     assert admin_actions[2].names == {"key": made.json["key"]["id"]}
 
 
+async def test_read_of_the_description_is_audited_only_when_refused(
+    api: Admin, admin_actions: list[AdminAction]
+) -> None:
+    """Each command with --url begins with it."""
+    admin_actions.clear()
+    described = await api("GET", "/openapi.json")
+    accepted = await api("GET", "/openapi.json", None, Accept="text/html")
+    assert (described.status, accepted.status) == (200, 406)
+    assert [(action.operation, action.status) for action in admin_actions] == [("describe", 406)]
+
+
 async def test_a_database_that_is_away_is_no_crash(api: Admin, parts: AdminParts) -> None:
     async with (
         serving(admin_api(_with(parts, pool=lambda: None))) as url,
