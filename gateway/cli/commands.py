@@ -257,6 +257,7 @@ GROUPS: Mapping[str, CommandGroup] = {
             "show": CommandRow(operation="getAgent"),
             "add": CommandRow(
                 operation="putAgent",
+                examples=("toolgate agents add support --description 'Answers customers'",),
                 options={"model_name": "model", "model_provider": "provider"},
                 says="{written} {name}.",
             ),
@@ -433,7 +434,7 @@ GROUPS: Mapping[str, CommandGroup] = {
                 "Import directories with a SKILL.md.",
             ),
             "generate": CommandRow(
-                operation="generateSkills",
+                operation="generateSkills", examples=("toolgate skills generate --source petshop",),
                 help="""Tags come from the operations of its description. The instructions list the
                 tools of the tag: tools that read first, destructive tools last. A repetition makes
                 a new version; tools that were linked by command stay.""",
@@ -697,6 +698,7 @@ GROUPS: Mapping[str, CommandGroup] = {
                 says="The secret of {name}. Store it now: it is not shown again.",
                 help="ADDRESS is an https URL. The secret of a new one is printed, once. A "
                 "disabled one is enabled.",
+                examples=("toolgate webhooks add crm https://crm.example/hooks --key-file my.key",),
             ),
             "test": CommandRow(
                 operation="events_test_webhook", fails="error",

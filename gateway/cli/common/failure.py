@@ -64,11 +64,13 @@ def with_example(error: click.UsageError) -> click.UsageError:
 
 
 def _usage_hint(error: click.UsageError, ctx: click.Context) -> str:
-    """An example, or the command that lists what an argument may name."""
+    """An example, or the command that lists what the first argument may name."""
     if example := _EXAMPLE.search(ctx.command.help or ""):
         return f"\nExample: {_CONTINUATION.sub(' ', example[1])}"
     group = ctx.parent.command if ctx.parent else None
     lists = isinstance(group, click.Group) and "list" in group.commands
-    if ctx.parent and lists and isinstance(error, click.MissingParameter):
+    arguments = [each for each in ctx.command.params if isinstance(each, click.Argument)]
+    is_first = isinstance(error, click.MissingParameter) and error.param in arguments[:1]
+    if ctx.parent and lists and is_first:
         return f"\n`{ctx.parent.command_path} list` lists what there is."
     return ""

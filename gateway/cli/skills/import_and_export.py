@@ -68,6 +68,10 @@ def export(
 
     The default is all skills. The files have the imported bytes; tools that were linked by command
     are not part of them.
+
+    \b
+    Example:
+      toolgate skills export ./skills
     """
     for place in run(_export(connect, directory, names, force)):
         say(str(place))

@@ -84,6 +84,7 @@ def test_commands_of_similar_programs_are_suggested(bare: Toolgate, word: str) -
         (("keys", "create", "--scpe", "x"), "\nExample: toolgate keys create deploy --scope"),
         (("import", "openapi", "pets.json"), "petshop.yaml --name pets --base-url"),
         (("keys", "show"), "\n`toolgate keys list` lists what there is.\n"),
+        (("webhooks", "add", "crm"), "\nExample: toolgate webhooks add crm https://"),
         (("import", "soap"), "Commands: a2a, graphql, hybrid, mcp, openapi."),
         (("config", "chek"), "Did you mean 'check'?"),
     ],
@@ -94,6 +95,10 @@ def test_a_usage_mistake_shows_an_example_of_the_command(
     mistaken = bare(*words)
     assert mistaken.code == 2
     assert hint in mistaken.err
+
+
+def test_mistake_in_a_second_argument_names_no_list_of_the_first(bare: Toolgate) -> None:
+    assert bare("agents", "grant", "support").err.endswith("Missing argument 'SKILL...'.\n")
 
 
 def test_each_list_that_a_mistake_names_is_a_command() -> None:
