@@ -17,7 +17,7 @@ from config.settings import Settings
 from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import fail
 from gateway.cli.common.options import json_option
-from gateway.cli.common.output import out, print_json, print_rows
+from gateway.cli.common.output import note, out, print_json, print_rows
 from gateway.cli.common.parameter_types import Number
 from gateway.cli.common.settings import settings_option
 from gateway.cli.running.client import EXPECTED_URL, RunningGateway, running_gateway
@@ -30,6 +30,11 @@ KINDS = {  # what is shown: its counter, its histogram, and the label that names
     "method": ("toolgate_requests_total", "toolgate_request_seconds_bucket"),
     "source": ("toolgate_source_calls_total", "toolgate_source_call_seconds_bucket"),
     "tool": ("toolgate_tool_calls_total", "toolgate_tool_call_seconds_bucket"),
+}
+NOTHING = {  # said where a gateway has counted none since it started
+    "method": "No request has come since the start of the gateway.",
+    "source": "No source was called since the start of the gateway.",
+    "tool": "No tool was called since the start of the gateway.",
 }
 
 Key = tuple[str, str]  # method, source or tool; and outcome
@@ -54,7 +59,7 @@ class CallRate(Struct, frozen=True):
 
 @click.command()
 @click.option(
-    "--target", "targets", metavar="URL", multiple=True,
+    "--url", "--target", "targets", metavar="URL", multiple=True,
     help="Gateway to watch; repeatable [default: that of the settings].",
 )  # fmt: skip
 @click.option(
@@ -88,7 +93,7 @@ def top(
     \b
     Examples:
       toolgate top
-      toolgate top --target http://a:8765 --target http://b:8765 --token-file m
+      toolgate top --url http://a:8765 --url http://b:8765 --token-file m
       toolgate top --by tool
       toolgate top --once --json
     """
@@ -112,6 +117,8 @@ async def _top(
         call_rates = rates(before, await scrape())
         if as_json:
             print_json([{by: rate.name, **_figures(rate)} for rate in call_rates])
+        elif not call_rates:
+            note(NOTHING[by])
         else:
             print_rows((by, *COLUMNS), [_cells(rate) for rate in call_rates])
         return

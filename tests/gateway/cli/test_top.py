@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.cli.common import output
 from gateway.cli.running.top import CallRate, Scrape, rates
 from tests.fixtures_gateway import Client
 from tests.gateway.cli.processes import command
@@ -35,6 +36,15 @@ def scrape(at: float, ok: float, failed: float, *, slow: float = 0) -> Scrape:
 )
 def test_rates_are_differences(before: Scrape, after: Scrape, expected: CallRate) -> None:
     assert rates(before, after) == [expected]
+
+
+async def test_gateway_without_requests_is_told_in_a_sentence(
+    client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output.err, "_force_terminal", True)
+    code, out, err = await command("top", "--url", client.url, "--once", "--interval", "0.1")
+    assert (code, out) == (0, ""), err
+    assert "No request has come since the start of the gateway." in err
 
 
 async def test_commands_read_a_running_gateway(client: Client, folder: Path) -> None:
