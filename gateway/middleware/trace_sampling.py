@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from random import random
 from typing import Any, NamedTuple
 
@@ -34,8 +35,9 @@ from gateway.telemetry.traces import (
     ActiveTrace,
     Span,
     SpanContext,
-    new_span_id,
-    new_trace_id,
+    SpanTemplate,
+    child_of,
+    new_context,
     parse,
 )
 from schemas.errors import Fault
@@ -45,6 +47,7 @@ from schemas.source import Source
 from schemas.tool import RelayedResult, Tool, ToolResult
 
 NAME_LENGTH = 100  # characters of names that clients may choose
+TEMPLATES = 2048  # of spans, that are remembered
 
 
 class Sampler(Collector):
@@ -89,7 +92,7 @@ class Sampler(Collector):
             ):
                 origin = _origin(context, request)
             if random() < ratio if origin.sampled is None else origin.sampled:  # noqa: S311
-                trace = ActiveTrace(origin.context(), context.request_id)
+                trace = origin.begin()
                 token = CURRENT.set(trace)
             began, outcome, error = time.perf_counter(), "crashed", "crashed"
             try:
@@ -115,25 +118,35 @@ class Sampler(Collector):
                 if trace is not None:
                     CURRENT.reset(token)
                 if trace is not None or error or seconds > slow_s:
-                    active = trace or ActiveTrace(origin.context(), context.request_id)
-                    if self._finish(_Message(context, request, origin, active, error), seconds):
+                    active = trace or origin.begin()
+                    active.error = error
+                    if self._finish(context, request, active, seconds):
                         series.exemplify(seconds, active.context)
 
         return trace_request
 
-    def _finish(self, message: "_Message", seconds: float) -> bool:
+    def _finish(
+        self, context: Context, request: Request, trace: ActiveTrace, seconds: float
+    ) -> bool:
         """Queue the spans of a message that ends now; returns whether there was room."""
         ended = time.time_ns()
-        trace, origin = message.trace, message.origin
+        method, tool, id_ = request.method[:NAME_LENGTH], trace.tool, request.id
+        called = tool != ""
+        if not called and method == "tools/call" and type(request.params) is dict:
+            tool = str(request.params.get("name", ""))[:NAME_LENGTH]
+        attributes = {"toolgate.request.id": context.request_id}
+        if id_ is not UNSET and id_ is not None:
+            attributes["jsonrpc.request.id"] = str(id_)[:NAME_LENGTH]
+        if context.session is not None:
+            attributes["mcp.session.id"] = fingerprint_of(context.session)
         span = Span(
-            _name(message.request, trace.tool),
-            "server",
+            _message_template(method, context.revision.name, tool, trace.error, called),
             trace.context,
-            *(ended - int(seconds * 1e9), ended),
-            attributes=_attributes(message),
-            parent=origin.parent,
-            link=origin.link,
-            error=message.error,
+            ended - int(seconds * 1e9),
+            ended,
+            attributes,
+            trace.parent,
+            trace.link,
         )
         return self._keep(span, trace.calls)
 
@@ -149,7 +162,7 @@ class Sampler(Collector):
 
         async def call_sampled(call: ToolCall, trace: ActiveTrace) -> ToolResult | RelayedResult:
             trace.tool = call.tool.name
-            child = SpanContext(trace.context.trace_id, new_span_id())
+            child = child_of(trace.context)
             token, began, error = CURRENT.set(child), time.time_ns(), "failed"
             try:
                 result = await execute(_with_trace(call, child))
@@ -164,9 +177,11 @@ class Sampler(Collector):
             finally:
                 CURRENT.reset(token)
                 ended = time.time_ns()
-                times = (began, ended)
-                span = _span_of(call.tool, child, trace.context, times=times, error=error)
-                trace.calls.append(span)
+                tool = call.tool
+                template = _call_template(
+                    tool.name, tool.source, tool.binding.operation_name or tool.name, error
+                )
+                trace.calls.append(Span(template, child, began, ended, None, trace.context))
                 if self._calls is not None:
                     self._calls.exemplify(call.tool, (ended - began) / 1e9, child)
 
@@ -180,7 +195,7 @@ class Sampler(Collector):
         outer = CURRENT.get()
         parent = outer.context if isinstance(outer, ActiveTrace) else outer
         sampled = parent is not None or random() < self._settings.ratio  # noqa: S311
-        child = SpanContext(new_trace_id() if parent is None else parent.trace_id, new_span_id())
+        child = new_context() if parent is None else child_of(parent)
         token = CURRENT.set(child) if sampled and kind == "internal" else None
         began, error = time.time_ns(), "failed"
         try:
@@ -196,8 +211,8 @@ class Sampler(Collector):
             if sampled or error:
                 if error:
                     attributes["error.type"] = error
-                times = (began, time.time_ns())
-                self._keep(Span(name, kind, child, *times, attributes, parent, error=error), [])
+                template = _operation_template(name, kind, error)
+                self._keep(Span(template, child, began, time.time_ns(), attributes, parent), [])
 
     def _keep(self, span: Span, calls: list[Span]) -> bool:
         """Queue spans for the collector; returns whether there was room."""
@@ -217,10 +232,10 @@ class _Origin(NamedTuple):
     link: SpanContext | None = None
     sampled: bool | None = None  # None: not decided by the caller
 
-    def context(self) -> SpanContext:
-        """The context of a span for the message."""
-        trace_id = new_trace_id() if self.parent is None else self.parent.trace_id
-        return SpanContext(trace_id, new_span_id())
+    def begin(self) -> ActiveTrace:
+        """The trace of a message from here."""
+        parent = self.parent
+        return ActiveTrace(new_context() if parent is None else child_of(parent), parent, self.link)
 
 
 _NOWHERE = _Origin()
@@ -246,54 +261,39 @@ def _origin(context: Context, request: Request) -> _Origin:
     return _Origin(named, of_request if of_message is not None else None, named.sampled)
 
 
-def _name(request: Request, tool: str) -> str:
-    method = request.method[:NAME_LENGTH]
-    return f"{method} {tool}" if tool and request.method == "tools/call" else tool or method
-
-
-class _Message(NamedTuple):
-    """A message with a span, at its end."""
-
-    context: Context
-    request: Request
-    origin: _Origin
-    trace: ActiveTrace
-    error: str  # "": it did not fail
-
-
-def _attributes(message: _Message) -> dict[str, Any]:
-    """The attributes of a message's span (semantic conventions of MCP, server)."""
-    context, request, _, trace, error = message
-    params = request.params if isinstance(request.params, dict) else {}
-    attributes: dict[str, Any] = {
-        "mcp.method.name": request.method[:NAME_LENGTH],
-        "mcp.protocol.version": context.revision.name,
+@lru_cache(TEMPLATES)
+def _message_template(  # noqa: PLR0917 - keywords of a cached function take longer
+    method: str, revision: str, tool: str, error: str, called: bool
+) -> SpanTemplate:
+    """The template of a message's spans (semantic conventions of MCP, server). `called`: whether
+    the tool was, which the message names otherwise."""
+    attributes = {
+        "mcp.method.name": method,
+        "mcp.protocol.version": revision,
         "network.transport": "tcp",
-        "toolgate.request.id": trace.request_id,
     }
-    if request.id is not UNSET and request.id is not None:
-        attributes["jsonrpc.request.id"] = str(request.id)[:NAME_LENGTH]
-    if context.session is not None:
-        attributes["mcp.session.id"] = fingerprint_of(context.session)
-    if trace.tool or request.method == "tools/call":
-        tool = trace.tool or str(params.get("name", ""))[:NAME_LENGTH]
+    if called or method == "tools/call":
         attributes |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}
     if error:
         attributes["error.type"] = error
     if error.lstrip("-").isdigit():
         attributes["rpc.response.status_code"] = error
-    return attributes
+    name = method
+    if called:
+        name = f"{method} {tool}" if method == "tools/call" else tool
+    return SpanTemplate(name, "server", error, tuple(attributes.items()))
 
 
-def _span_of(
-    tool: Tool, context: SpanContext, parent: SpanContext, *, times: tuple[int, int], error: str
-) -> Span:
-    """The span of one call of a service."""
-    attributes = {"gen_ai.tool.name": tool.name, "toolgate.source": tool.source}
+_operation_template = lru_cache(TEMPLATES)(SpanTemplate)
+
+
+@lru_cache(TEMPLATES)
+def _call_template(tool: str, source: str, operation: str, error: str) -> SpanTemplate:
+    """The template of a service's spans."""
+    attributes = {"gen_ai.tool.name": tool, "toolgate.source": source}
     if error:
         attributes["error.type"] = error
-    name = tool.binding.operation_name or tool.name
-    return Span(name, "client", context, *times, attributes, parent, error=error)
+    return SpanTemplate(operation, "client", error, tuple(attributes.items()))
 
 
 def _with_trace(call: ToolCall, own: SpanContext) -> ToolCall:

@@ -40,40 +40,55 @@ class SpanContext(Struct, frozen=True, gc=False):  # thousands wait: nothing for
         return {"trace_id": f"{self.trace_id:032x}", "span_id": f"{self.span_id:016x}"}
 
 
-class Span(Struct, gc=False):
-    """A finished operation. `attributes` follow the semantic conventions, or begin with
-    `toolgate.`."""
+class SpanTemplate(Struct, frozen=True, eq=False):  # compared by identity: keys of a cache
+    """The part that spans of an operation with one outcome share; made and encoded once."""
 
     name: str
     kind: str  # "server", "client" or "internal"
+    error: str = ""  # "": the operation did not fail
+    attributes: tuple[tuple[str, str], ...] = ()
+
+
+class Span(Struct, gc=False):
+    """A finished operation. Names of attributes follow the semantic conventions, or begin with
+    `toolgate.`."""
+
+    template: SpanTemplate
     context: SpanContext
     started_ns: int  # since 1970
     ended_ns: int
-    attributes: dict[str, Any]
+    own_attributes: dict[str, Any] | None = None  # beside those of the template
     parent: SpanContext | None = None
     link: SpanContext | None = None  # a span that is related, but not trusted to be the parent
-    error: str = ""  # "": the operation did not fail
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        return dict(self.template.attributes) | (self.own_attributes or {})
 
 
 class ActiveTrace(Struct):
     """The message that a task serves, if it is sampled."""
 
     context: SpanContext  # of its own span
-    request_id: str
+    parent: SpanContext | None = None
+    link: SpanContext | None = None
     tool: str = ""  # the tool that it calls
     calls: list[Span] = []  # finished calls of services
+    error: str = ""
 
 
 CURRENT: ContextVar[ActiveTrace | SpanContext | None] = ContextVar("toolgate_trace", default=None)
 """The span that a task works for: of a message, or of its call of a service."""
 
 
-def new_trace_id() -> int:
-    return getrandbits(128) or 1
+def new_context() -> SpanContext:
+    """The root of a trace."""
+    return SpanContext(getrandbits(128) or 1, getrandbits(64) or 1)
 
 
-def new_span_id() -> int:
-    return getrandbits(64) or 1
+def child_of(parent: SpanContext) -> SpanContext:
+    """A new span of the same trace."""
+    return SpanContext(parent.trace_id, getrandbits(64) or 1)
 
 
 def parse(traceparent: Any) -> SpanContext | None:

@@ -29,7 +29,7 @@ from gateway.context import CallHeaders, Context, Identity, Principal
 from gateway.interfaces import Route
 from gateway.middleware.message_metrics import Metrics
 from gateway.middleware.trace_sampling import Sampler
-from gateway.telemetry.traces import Span, SpanContext, parse
+from gateway.telemetry.traces import Span, SpanContext, SpanTemplate, parse
 from gateway.upstreams.http.client import Client as HttpClient
 from gateway.upstreams.mcp.handshake import handshake_params, stateless_params
 from gateway.wings.models.messages import FinalResponse, ModelFailed, ModelReply, StatusUpdate
@@ -318,11 +318,14 @@ async def test_failures_and_slow_messages_always_have_a_span() -> None:
     with pytest.raises(InvalidParams):
         await middleware(context, Request("2.0", "ping", {}, 1))
     [span] = subject.finished
-    assert (span.error, span.attributes["rpc.response.status_code"]) == ("-32602", "-32602")
+    assert (span.template.error, span.attributes["rpc.response.status_code"]) == (
+        "-32602",
+        "-32602",
+    )
     slow = sampler(slow_s=1e-9)
     await serve(slow)
     await serve(slow, method="subscriptions/listen")  # lasts as long as its client
-    assert [(one.name, one.error) for one in slow.finished] == [("ping", "")]
+    assert [(one.template.name, one.template.error) for one in slow.finished] == [("ping", "")]
 
 
 OUTCOMES: dict[str, Any] = {
@@ -429,7 +432,11 @@ def test_an_agent_s_run_has_the_spans_of_its_models() -> None:
         asked.observe(StatusUpdate("retrying", "late"))
         asked.observe(FinalResponse(reply.text, reply.usage.total, reply))
     chat, run = subject.finished
-    assert (chat.name, chat.kind, run.kind) == ("chat m", "client", "internal")
+    assert (chat.template.name, chat.template.kind, run.template.kind) == (
+        "chat m",
+        "client",
+        "internal",
+    )
     assert chat.parent == run.context
     assert run.parent is None
     facts = chat.attributes
@@ -463,12 +470,13 @@ def test_a_failed_request_to_a_model_always_has_a_span() -> None:
     with use.observing("qwen_single", "m"):
         pass
     [span] = subject.finished
-    assert (span.error, span.attributes["error.type"]) == ("late", "late")
+    assert (span.template.error, span.attributes["error.type"]) == ("late", "late")
 
 
 def test_a_number_beyond_64_bits_is_exported_as_a_text() -> None:
     """As the tokens that a model's answer told may be: the other spans go with it."""
-    span = Span("chat", "client", SpanContext(1, 2), 1, 2, {"n": 2**70, "m": 2**63 - 1}, None)
+    template = SpanTemplate("chat", "client")
+    span = Span(template, SpanContext(1, 2), 1, 2, {"n": 2**70, "m": 2**63 - 1})
     request = ExportTraceServiceRequest.FromString(encode_spans([span], Resource({})))
     [found] = request.resource_spans[0].scope_spans[0].spans
     numbers = {one.key: one.value for one in found.attributes}
