@@ -17,6 +17,7 @@ settings.register_profile("toolgate", deadline=None, max_examples=examples(100))
 settings.load_profile("toolgate")
 
 pytest_plugins = [
+    "tests.clusters",
     "tests.forkserver",
     "tests.workers",
     "tests.backends",

@@ -10,7 +10,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -25,6 +24,7 @@ from registry.database.migrate import REGISTRY, Component
 from registry.database.postgres import Database
 from registry.jobs.store import JOBS
 from registry.sources.tool_store import ToolStore
+from tests.clusters import quick_place, without_copies
 from tests.recycling import Recycling
 
 # Components that only some gateways have, and that add no kind of search.
@@ -38,8 +38,6 @@ OPTIONAL = tuple(
 HOST = "00000000-0000-0000-0000-000000000001"
 TEMPLATE = "template_toolgate"  # with the tables that every gateway has
 WHOLE = "template_whole"  # and those of `OPTIONAL`
-MEMORY = Path("/dev/shm")
-ROOM_BYTES = 6 * 2**30
 
 _numbers = itertools.count(1)
 
@@ -64,16 +62,6 @@ def settings_for(data_dir: Path) -> Settings:
         read_pool_max=4,
         read_timeout_s=0.5,
     )
-
-
-def quick_place() -> Path | None:
-    """Where databases of tests lie: in memory, where there is much of it and programs may run; new
-    databases are a thousand files each, which take a disk longer than the test takes."""
-    with suppress(OSError):
-        place = os.statvfs(MEMORY)
-        if place.f_bavail * place.f_frsize >= ROOM_BYTES and not place.f_flag & os.ST_NOEXEC:
-            return MEMORY
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +91,8 @@ def scratch() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def cluster(scratch: Path) -> Iterator[Cluster]:
     settings = settings_for(scratch / "data")
-    embedded = Embedded.start(settings)
+    with without_copies():
+        embedded = Embedded.start(settings)
     cluster = Cluster(settings, embedded)
     for template, base, components in ((TEMPLATE, "template1", ()), (WHOLE, TEMPLATE, OPTIONAL)):
         cluster.execute(f"CREATE DATABASE {template} TEMPLATE {base} STRATEGY file_copy")

@@ -22,7 +22,6 @@ import atexit
 import ctypes
 import gc
 import importlib
-import inspect
 import io
 import json
 import os
@@ -39,6 +38,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
+
+from tests import clusters
 
 ROOT = Path(__file__).parents[1]
 MODULES = ("gateway", "tests.", "examples.")  # those with a dot: all below
@@ -57,8 +58,7 @@ READ_EARLY_ISOLATED = ("LD_", "MALLOC_", "TZ")
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 SIZE = 4  # bytes of a number on the socket
 
-execute = subprocess.Popen._execute_child  # type: ignore[attr-defined]
-parameters = inspect.signature(execute)
+execute, parameters = clusters.execute_or_copy, clusters.parameters
 
 
 def pytest_configure() -> None:
@@ -67,7 +67,7 @@ def pytest_configure() -> None:
 
 
 def pytest_unconfigure() -> None:
-    subprocess.Popen._execute_child = execute  # type: ignore[attr-defined]
+    subprocess.Popen._execute_child = clusters.execute  # type: ignore[attr-defined]
     server.stop()
 
 

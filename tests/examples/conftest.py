@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.fixtures_database import quick_place
+from tests.clusters import quick_place
 
 ROOT = Path(__file__).parents[2]
 STOP_S = 30
