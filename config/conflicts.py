@@ -19,7 +19,7 @@ from config.access_conflicts import (
     policy_conflicts,
 )
 from config.models import AUTO, Strategy
-from config.networks import is_unencrypted
+from config.networks import is_unencrypted, split_hosts
 from config.settings import EmbeddingSettings, PurposeModel, Settings, Toolset
 from config.source_conflicts import source_conflicts
 from config.yaml_document import KeyPath, Problem, Where, dotted_path
@@ -579,13 +579,11 @@ def _two_engines(settings: Settings, where: Where) -> Iterator[Problem]:
 
 def _has_address(redis_url: str) -> bool:
     try:
+        if redis_url.partition("://")[0].endswith("+cluster"):
+            parts, hosts = split_hosts(redis_url)
+            named = all(host.hostname and host.port != 0 for host in hosts)
+            return named and parts.path in ("", "/")
         parts = urlsplit(redis_url)
-        if parts.scheme.endswith("+cluster"):
-            hosts = [urlsplit(f"//{host}") for host in parts.netloc.rpartition("@")[2].split(",")]
-            return all(host.hostname and host.port != 0 for host in hosts) and parts.path in (
-                "",
-                "/",
-            )
         database = parts.path.strip("/")
         served = bool(parts.hostname) and parts.port != 0
         return parts.scheme in ("", "unix") or (served and (database or "0").isdecimal())

@@ -1,7 +1,10 @@
-"""URL checks: unencrypted traffic beyond loopback."""
+"""URL checks: unencrypted traffic beyond loopback, and URLs of several hosts."""
 
+import re
 from ipaddress import ip_address
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
+
+_AUTHORITY = re.compile(r"(?<=://)[^/?#]*")
 
 
 def is_unencrypted(url: str) -> bool:
@@ -15,3 +18,13 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def split_hosts(url: str) -> tuple[SplitResult, list[SplitResult]]:
+    """The parts of `scheme://user@host:port,host:port/path` with `localhost` for its hosts, and a
+    netloc for each host. Raises ValueError as `urlsplit` does, which refuses `b,[::1]:7001` itself
+    (RFC 3986, 3.2.2: a host has brackets around all of it)."""
+    authority = _AUTHORITY.search(url)
+    user, at, hosts = (authority[0] if authority else "").rpartition("@")
+    parts = urlsplit(_AUTHORITY.sub(lambda _: f"{user}{at}localhost", url, count=1))
+    return parts, [urlsplit(f"//{host}") for host in hosts.split(",")]

@@ -6,7 +6,7 @@ none crosses slots. Notifications reach all nodes of a cluster, whichever gatewa
 
 import asyncio
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import SplitResult
 
 from redis.asyncio import RedisCluster
 from redis.asyncio.cluster import ClusterNode, ClusterPubSub
@@ -14,6 +14,8 @@ from redis.asyncio.connection import SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import TimeoutError as TimedOut
+
+from config.networks import split_hosts
 
 PORT = 6379
 LISTENING = 2  # connections of a client that wait for notifications, besides those of commands
@@ -67,12 +69,10 @@ class _PubSub(ClusterPubSub):
 def cluster(url: str, timeout_s: float, connections: int) -> Cluster:
     """A client that connects on first use to any of the nodes that the URL names, separated by
     commas, and learns the others from it. Raises ValueError and TypeError for an unusable URL."""
-    parts = urlsplit(url)
-    user, at, hosts = parts.netloc.rpartition("@")
-    nodes = [_node(host) for host in hosts.split(",")]
-    scheme = parts.scheme.removesuffix("+cluster")
-    local_url = urlunsplit((scheme, f"{user}{at}localhost", parts.path, parts.query, ""))
-    options: dict[str, Any] = {**parse_url(local_url)}
+    parts, hosts = split_hosts(url)
+    nodes = [_node(host) for host in hosts]
+    local = parts._replace(scheme=parts.scheme.removesuffix("+cluster"), fragment="")
+    options: dict[str, Any] = {**parse_url(local.geturl())}
     del options["host"]
     if options.pop("db", 0):
         raise ValueError("a cluster has database 0 alone")
@@ -81,8 +81,7 @@ def cluster(url: str, timeout_s: float, connections: int) -> Cluster:
     return Cluster(startup_nodes=nodes, connections=connections, timeout_s=timeout_s, **options)
 
 
-def _node(host: str) -> ClusterNode:
-    parts = urlsplit(f"//{host}")
-    if not parts.hostname:
+def _node(host: SplitResult) -> ClusterNode:
+    if not host.hostname:
         raise ValueError("a node has no name")
-    return ClusterNode(parts.hostname, parts.port or PORT)
+    return ClusterNode(host.hostname, host.port or PORT)
