@@ -1,8 +1,8 @@
 """Presets of `sources.NAME.connect` for well-known services: presets.yaml, read where one is
 named."""
 
+import datetime
 from collections.abc import Mapping
-from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,7 @@ ENDPOINTS = ("issuer", "authorization_url", "token_url", "revocation_url")
 
 class Checked(Struct, frozen=True, forbid_unknown_fields=True):
     how: Literal["metadata", "documentation"]
-    date: date
+    date: datetime.date
 
 
 class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
