@@ -19,6 +19,7 @@ from gateway.cli.common.operation_parameters import given_members, members_of_ca
 from gateway.cli.common.options import json_option, tenant_option
 from gateway.cli.common.output import err, print_json, say
 from gateway.cli.common.progress import JobBar, progress_bar
+from gateway.cli.common.text import time_text
 from gateway.cli.operations import Connect, client_option, declared_operations
 from gateway.cli.running.client import OperationClient
 from gateway.cli.running.jobs import finish, wait_for_job
@@ -204,7 +205,7 @@ def _print_report(report: Json) -> None:
 def _cells(entry: Json) -> tuple[str, ...]:
     decision = entry.get("decision") or "-"
     return (
-        entry["recorded_ts"],
+        time_text(entry["recorded_ts"]),
         entry.get("principal") or "-",
         entry.get("method") or "-",
         entry.get("subject") or "-",

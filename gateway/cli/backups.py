@@ -12,6 +12,7 @@ from gateway.cli.common.failure import fail
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, print_rows, say
 from gateway.cli.common.settings import settings_option
+from gateway.cli.common.text import time_text
 from gateway.cli.databases import backup as to_file
 
 
@@ -48,7 +49,7 @@ def list_(settings: Settings, *, as_json: bool) -> None:
     print_rows(
         ("backup", "created", "bytes", "rows"),
         [
-            (entry.name, f"{entry.created:%Y-%m-%d %H:%M}", f"{entry.bytes:,}",
+            (entry.name, time_text(entry.created), f"{entry.bytes:,}",
              f"{sum(entry.rows.values()):,}")
             for entry in stored
         ],

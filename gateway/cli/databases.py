@@ -13,6 +13,7 @@ from gateway.cli.common.failure import fail
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, print_rows, say
 from gateway.cli.common.settings import settings_option
+from gateway.cli.common.text import time_text
 from gateway.wings.table import wing_components
 from registry.database.backup import back_up
 from registry.database.backup import restore as restored
@@ -99,7 +100,7 @@ def _print_migrations(states: Sequence[MigrationState], applied: Sequence[str] |
 
 
 def _when(state: MigrationState) -> str:
-    return state.applied.isoformat(" ", "seconds") if state.applied else "pending"
+    return time_text(state.applied) if state.applied else "pending"
 
 
 async def _migrate(settings: Settings, only_status: bool) -> tuple[list[str], list[MigrationState]]:

@@ -476,7 +476,7 @@ class OperationCall:
         call_members = members_of_call(self._operation)
         defaults = {name: member.default for name, member in call_members.items()}
         option_texts = {
-            name: span_of(member) if name.endswith(SECONDS) else cell(member, "text")
+            name: span_of(member) if name.endswith(SECONDS) else cell(member)
             for name, member in {**defaults, **self._given}.items()
         }
         facts = {

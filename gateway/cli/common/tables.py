@@ -4,11 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gateway.cli.common.output import print_rows, say
-from gateway.cli.common.text import first_line, one_line
+from gateway.cli.common.text import first_line, one_line, time_text
 from gateway.cli.common.tool_arguments import Argument
 from schemas.jsonrpc import encode
 
-MINUTES = len("2026-01-01T00:00")
 CELL = 120  # characters of a list that stands in a cell; each text of a longer one has a line
 SCALARS = str | int | float | bool
 
@@ -22,7 +21,7 @@ def print_entries(columns: Columns, entries: Sequence[Json]) -> None:
         names = [name for name, value in (entries[0] if entries else {}).items() if is_plain(value)]
         columns = [(name, name, "text") for name in names]
     titles = [label.lower() for _, label, _ in columns]
-    rows = [[cell(_member(entry, name), kind) for name, _, kind in columns] for entry in entries]
+    rows = [[cell(_member(entry, name)) for name, _, _ in columns] for entry in entries]
     if titles:
         print_rows(titles, rows)
 
@@ -58,7 +57,7 @@ def _member(entry: Json, path: str) -> Any:
 def print_entry(value: Any) -> None:
     """An object by its members: those of one line first, tables and texts below."""
     if not isinstance(value, Mapping):
-        say(cell(value, "text"))
+        say(cell(value))
         return
     short = dict(_short(value))
     print_rows(("member", "value"), list(short.items()))
@@ -72,7 +71,7 @@ def print_entry(value: Any) -> None:
             say(member)
         elif isinstance(member, list) and all(isinstance(text, SCALARS) for text in member):
             for text in member:
-                say(text if isinstance(text, str) else cell(text, "text"))
+                say(text if isinstance(text, str) else cell(text))
         else:
             say(encode(member).decode())
 
@@ -93,7 +92,7 @@ def _short(value: Json) -> Iterator[tuple[str, str]]:
     for name, member in value.items():
         if not is_plain(member) or member == "":
             continue
-        text = cell(member, "text")
+        text = cell(member)
         if not isinstance(member, list) or len(text) <= CELL:
             yield name, text
 
@@ -107,19 +106,17 @@ def is_plain(value: Any) -> bool:
     return isinstance(value, SCALARS) and "\n" not in str(value).strip()
 
 
-def cell(value: Any, kind: str) -> str:
+def cell(value: Any) -> str:
     if value is None or value in ("", [], {}):
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(cell(_name_of(item), kind) for item in value)
+        return ", ".join(cell(_name_of(item)) for item in value)
     if isinstance(value, Mapping):
-        parts = [f"{name}: {cell(member, kind)}" for name, member in value.items() if member]
+        parts = [f"{name}: {cell(member)}" for name, member in value.items() if member]
         return "; ".join(parts)
-    if kind == "time":
-        return str(value)[:MINUTES].replace("T", " ")
-    return first_line(str(value))
+    return time_text(first_line(str(value)))
 
 
 def _name_of(item: Any) -> Any:

@@ -1,6 +1,9 @@
 """Untrusted text for a terminal. Descriptions, names and answers come from others: escape sequences
 can rewrite a terminal, and bidirectional marks show a line in another order than it has."""
 
+import re
+from datetime import UTC, datetime
+
 from schemas.invisible_characters import visible, without_hidden
 
 
@@ -12,6 +15,24 @@ def harmless(text: str) -> str:
 def is_harmless(text: str) -> bool:
     """Whether there is nothing to escape. What `harmless` has written is harmless."""
     return "\r" not in text and without_hidden(text) == text
+
+
+_TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,6})?(Z|[+-]\d{2}:\d{2})")
+
+
+def is_timestamp(text: str) -> bool:
+    """Whether `text` is a time with its zone, as in JSON."""
+    return _TIMESTAMP.fullmatch(text) is not None
+
+
+def time_text(time: datetime | str) -> str:
+    """A time as commands print it, and as their options take it: `2026-01-31 09:30:00Z`. A text
+    that is no time is unchanged."""
+    if isinstance(time, str):
+        if not is_timestamp(time):
+            return time
+        time = datetime.fromisoformat(time)
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
 def one_line(text: str) -> str:

@@ -17,6 +17,7 @@ from config.sources import SourceSettings
 from gateway.admin.resources.backups import backups_of
 from gateway.cli.common.checks import Check, CheckStatus
 from gateway.cli.common.database import Registry
+from gateway.cli.common.text import time_text
 from gateway.cli.doctor.local_checks import TIMEOUT_S, reachable
 from gateway.hybrid.python_services import load as load_service
 from gateway.operations.job_declarations import SCHEDULE
@@ -236,7 +237,7 @@ async def hook_runs(settings: Settings, registry: Registry) -> AsyncIterator[Che
             continue
         count, failed, last, reason = runs[name]
         outcome = f"failed: {reason}" if reason else "succeeded"
-        text = f"{name}: last ran {last:%Y-%m-%d %H:%M:%S%z}, {outcome}; {failed} of {count} failed"
+        text = f"{name}: last ran {time_text(last)}, {outcome}; {failed} of {count} failed"
         yield Check("hook", "warning" if reason else "ok", text)
 
 

@@ -12,11 +12,10 @@ from config.sources import SourceSettings
 from gateway.cli.common.event_loop import run
 from gateway.cli.common.options import ask, json_option, yes_option
 from gateway.cli.common.output import out, print_json, print_rows, remark, say
+from gateway.cli.common.text import time_text
 from gateway.cli.imports.report import ITEMS, count_noun, spoken_revisions
 from gateway.cli.operations import Connect, client_option, hinting
 from schemas.source import STDIO, facts_of
-
-MINUTES = 16  # characters of a time
 
 Json = Mapping[str, Any]
 
@@ -119,7 +118,7 @@ def _origin(source: Json) -> str:
 def _print_source(source: Json) -> None:
     name = source["name"]
     version = f", version {source['version']}" if source["version"] else ""
-    imported = source["updated"][:MINUTES].replace("T", " ")
+    imported = time_text(source["updated"])
     tools = count_noun("tool", source["tools"])
     facts = f"  {source['kind']}, {tools}{version}, imported {imported}"
     out.print(Text(name, "bold").append(facts, "not bold"))

@@ -12,11 +12,11 @@ from gateway.cli.common.failure import fail, no_such
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import out, print_json, say
 from gateway.cli.common.tables import print_arguments
+from gateway.cli.common.text import time_text
 from gateway.cli.common.tool_arguments import arguments_of, example
 from gateway.cli.operations import Connect, client_option
 
 DETAILS = ("domain", "namespace", "tier", "personas", "cost")
-MINUTES = 16  # characters of a time
 
 Json = Mapping[str, Any]
 
@@ -74,7 +74,7 @@ def _details(tool: Json) -> Iterator[str]:
         ways = " and ".join(CALLERS[way] for way in tool["callers"])
         yield f"called by {ways or 'nobody'}"
     if tool["overridden"]:
-        since = f" since {_minutes(tool['override_time'])}" if tool["override_time"] else ""
+        since = f" since {time_text(tool['override_time'])}" if tool["override_time"] else ""
         yield f"description edited{since} by {tool['override_user']}; imports keep it"
     elif tool["manual"] and tool["source"]:
         yield f"manual tool; its calls use the source {tool['source']}"
@@ -92,13 +92,9 @@ def _details(tool: Json) -> Iterator[str]:
 def _embedding(tool: Json) -> str:
     embedding = tool["embedding"]
     model = f", {embedding['model']}" if embedding["model"] else ""
-    when = f", {_minutes(embedding['embedded'])}" if embedding["embedded"] else ""
+    when = f", {time_text(embedding['embedded'])}" if embedding["embedded"] else ""
     error = f": {embedding['error']}" if embedding["error"] else ""
     return f"embedding {embedding['status']}{model}{when}{error}"
-
-
-def _minutes(time: str) -> str:
-    return time[:MINUTES].replace("T", " ")
 
 
 async def _tool(connect: Connect, name: str) -> tuple[Json, Sequence[Json]]:
