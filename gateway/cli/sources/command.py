@@ -10,11 +10,13 @@ from rich.text import Text
 from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.cli.common.event_loop import run
+from gateway.cli.common.failure import CommandFailure, fail
 from gateway.cli.common.options import ask, json_option, yes_option
 from gateway.cli.common.output import out, print_json, print_rows, remark, say
 from gateway.cli.common.text import time_text
 from gateway.cli.imports.report import ITEMS, count_noun, spoken_revisions
 from gateway.cli.operations import Connect, client_option, hinting
+from gateway.cli.running.client import OperationRefused
 from schemas.source import STDIO, facts_of
 
 Json = Mapping[str, Any]
@@ -28,9 +30,16 @@ def list_(settings: Settings, connect: Connect, as_json: bool) -> None:
 
     A pipe gets one line for each: name, number of tools, base URL, location of the description,
     kind, and origin of the import: settings, example, cli, admin or -. "left over" marks sources
-    that were in the settings once and are no longer.
+    that were in the settings once and are no longer, "not imported" those of the settings whose
+    import has not succeeded yet.
     """
     sources = run(_sources(connect))
+    stored_names = {source["name"] for source in sources}
+    waiting = {
+        name: source
+        for name, source in settings.sources.items()
+        if source.is_imported and name not in stored_names
+    }
     if as_json:
         print_json(sources)
     elif out.is_terminal:
@@ -44,11 +53,13 @@ def list_(settings: Settings, connect: Connect, as_json: bool) -> None:
             )
             for source in sources
         ]
+        rows += [
+            (name, "0", waiting[name].base_url or "-", "-", "-", "settings, not imported")
+            for name in sorted(waiting)
+        ]
         print_rows(("name", "tools", "base URL", "description", "kind", "origin"), rows)
-    waiting = settings.sources.keys() - {source["name"] for source in sources}
     for name in sorted(waiting):
-        if settings.sources[name].is_imported:
-            remark(f"{name} is not imported yet. {_how_to_import(name, settings.sources[name])}")
+        remark(_not_imported(name, waiting[name]))
     if not sources and not waiting:
         remark("No sources yet. Try: toolgate import openapi YOUR-API.yaml --name api")
 
@@ -57,13 +68,19 @@ def list_(settings: Settings, connect: Connect, as_json: bool) -> None:
 @click.argument("name")
 @client_option("sources:SourceOperations")
 @json_option
-def show(_settings: Settings, connect: Connect, name: str, as_json: bool) -> None:
+def show(settings: Settings, connect: Connect, name: str, as_json: bool) -> None:
     """Show the source NAME: its description, the target of its calls, and the facts that an MCP
     server announced.
 
     The option --json prints all details.
     """
-    source = run(_detail(connect, name))
+    try:
+        source = run(_detail(connect, name))
+    except CommandFailure as failure:
+        is_absent = isinstance(failure.__cause__, OperationRefused)
+        if is_absent and name in settings.sources and settings.sources[name].is_imported:
+            fail(_not_imported(name, settings.sources[name]))
+        raise
     if as_json:
         schemes = {each["scheme"]: each["configured"] for each in source["credentials"]}
         print_json({**source, **source["items"], "credentials": schemes})
@@ -104,10 +121,11 @@ def _aliases(source: Json) -> Iterator[str]:
         yield f"alias {alias} calls {name}"
 
 
-def _how_to_import(name: str, source: SourceSettings) -> str:
-    if source.python:
-        return "`toolgate serve` does it."
-    return f"Now: toolgate sources refresh {name}"
+def _not_imported(name: str, source: SourceSettings) -> str:
+    """A source of the settings that was never imported, and the command that imports it, or says
+    why it cannot be."""
+    way = "`toolgate serve` does it." if source.python else f"Now: toolgate sources refresh {name}"
+    return f"{name} is in the settings, but not imported yet. {way}"
 
 
 def _origin(source: Json) -> str:

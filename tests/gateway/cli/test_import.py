@@ -231,8 +231,11 @@ def test_sources_list_shows_sources_still_to_be_imported(
         "sources: {pets: {openapi: pets.json, include: [getPet], base_url: 'http://x'}}"
     )
     said = toolgate("sources", "list", FORCE_COLOR="1").out
-    assert "pets is not imported yet. Now: toolgate sources refresh pets" in said
-    assert toolgate("sources", "list").out == ""
+    hint = "pets is in the settings, but not imported yet. Now: toolgate sources refresh pets"
+    assert hint in said
+    row = "pets  0  http://x  -  -  settings, not imported\n"
+    assert toolgate("sources", "list").out == row
+    assert hint in toolgate("sources", "show", "pets").err
     assert "1 added" in toolgate("sources", "refresh", "pets").out
     assert [tool["name"] for tool in toolgate("tools", "list", "--json").json] == ["getPet"]
 
