@@ -17,7 +17,7 @@ from gateway.wings.memory.extraction import Extractor
 from gateway.wings.memory.memory_rows import COLUMNS, Memory, NewMemory, memory_of
 from gateway.wings.memory.memory_search import PendingUseCounts
 from gateway.wings.memory.memory_store import SUBJECT_LOCK, MemoryStore, Target, subject_key
-from gateway.wings.memory.promotion import SessionMemory, promotable, select_promoted
+from gateway.wings.memory.promotion_rules import SessionMemory, promotable, select_promoted
 from gateway.wings.memory.requests_and_views import MemoryNormalizer
 from registry.database.postgres import AWAY, Pool, borrow
 from registry.database.sql_fragments import compose
