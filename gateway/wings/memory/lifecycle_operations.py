@@ -28,6 +28,7 @@ from gateway.wings.memory.memory_rows import (
     check_year,
 )
 from gateway.wings.memory.memory_search import MemoryQuery
+from gateway.wings.memory.promotion import PromotedMemory
 from gateway.wings.memory.prompt_text import text_of
 from gateway.wings.memory.requests_and_views import (
     ByCaller,
@@ -37,7 +38,7 @@ from gateway.wings.memory.requests_and_views import (
     date_text,
     taken_items,
 )
-from gateway.wings.memory.retention import PromotedMemory, PurgeCounts
+from gateway.wings.memory.retention import PurgeCounts
 from gateway.wings.memory.search_conditions import EVERY, READABLE, filter_condition
 from gateway.wings.memory.wiring import MemoryParts
 
@@ -176,10 +177,10 @@ class KeepingOperations:
         owner = reader.owner("session")
         reader.owner("user")
         if not body.ids:
-            return await self._parts.life.promote_session(reader.tenant, owner)
+            return await self._parts.promoter.promote_session(reader.tenant, owner)
         memories = await self._parts.store.get(reader, body.ids)
         missing = set(body.ids) - {memory.id for memory in memories}
-        promoted = await self._parts.life.promote(reader.tenant, memories)
+        promoted = await self._parts.promoter.promote(reader.tenant, memories)
         return PromotedMemory(promoted.ids, (*promoted.refused, *sorted(missing)))
 
     async def forget(self, request: OperationInput) -> ErasureCounts:
@@ -251,7 +252,7 @@ class KeepingOperations:
         return Stats(await self._parts.store.counts(self._parts.reader(request)))
 
     async def purge(self, _request: OperationInput) -> Any:
-        return await self._parts.life.purge()
+        return await self._parts.retention.purge()
 
 
 def _check_times(memory: Memory) -> None:

@@ -7,14 +7,14 @@ from prometheus_client.registry import Collector
 
 from gateway.wings.memory.memory_search import Recaller
 from gateway.wings.memory.memory_store import MemoryStore
-from gateway.wings.memory.retention import MemoryLife
+from gateway.wings.memory.retention import MemoryRetention
 
 
 class MemoryGauges(Collector):
-    def __init__(self, store: MemoryStore, recaller: Recaller, life: MemoryLife) -> None:
+    def __init__(self, store: MemoryStore, recaller: Recaller, retention: MemoryRetention) -> None:
         self._store = store
         self._recaller = recaller
-        self._life = life
+        self._retention = retention
 
     def collect(self) -> Iterator[Metric]:
         writes = CounterMetricFamily(
@@ -34,9 +34,9 @@ class MemoryGauges(Collector):
         sessions = GaugeMetricFamily(
             "toolgate_memory_sessions_waiting", "Sessions that ended and wait for promotion."
         )
-        sessions.add_metric((), self._life.waiting_sessions)
+        sessions.add_metric((), self._retention.waiting_sessions)
         uses = GaugeMetricFamily(
             "toolgate_memory_uses_waiting", "Memories whose uses are not stored yet."
         )
-        uses.add_metric((), self._life.waiting_uses)
+        uses.add_metric((), self._retention.waiting_uses)
         yield from (writes, searches, sessions, uses)

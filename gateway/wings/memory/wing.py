@@ -33,12 +33,12 @@ async def open_memory(parts: WingParts) -> AsyncIterator[WingContributions]:
         erased=parts.events.person_erased,
         models=parts.models,
     )
-    parts.events.session_ended.subscribe(memory.life.session_ended)
+    parts.events.session_ended.subscribe(memory.retention.session_ended)
     items = MemoryResources(parts.call, graph="graph" in parts.settings.compat)
     yield WingContributions(
         operations=operations_of(memory),
-        tasks=[memory.life.run],
-        collectors=[MemoryGauges(memory.store, memory.recaller, memory.life)],
+        tasks=[memory.retention.run],
+        collectors=[MemoryGauges(memory.store, memory.recaller, memory.retention)],
         resources=items.resources,
         prompts=items.prompts,
         call_ended=memory.notes.call_ended,

@@ -12,8 +12,9 @@ from gateway.wings.memory.extraction import Extractor
 from gateway.wings.memory.masking import hook_of
 from gateway.wings.memory.memory_search import PendingUseCounts, Recaller
 from gateway.wings.memory.memory_store import MemoryStore
+from gateway.wings.memory.promotion import Promoter
 from gateway.wings.memory.requests_and_views import MemoryNormalizer
-from gateway.wings.memory.retention import MemoryLife
+from gateway.wings.memory.retention import MemoryRetention
 from gateway.wings.models.messages import ChatModels
 from registry.database.postgres import Pool
 from registry.embedding.embedder import Embedder
@@ -46,14 +47,15 @@ class MemoryParts:
         self.intake = MemoryNormalizer(settings, hook_of(settings.masking.hook))
         self.eraser = Eraser(pool, erased or AsyncSignal())
         self.notes = CallNotes(pool, self.store, self.intake, settings)
-        self.life = MemoryLife(
+        self.promoter = Promoter(
             pool,
             self.store,
-            self.uses,
             settings,
             intake=self.intake,
             extractor=Extractor(models, settings.extraction) if models and extracts else None,
-            notes=self.notes,
+        )
+        self.retention = MemoryRetention(
+            pool, self.promoter, settings, uses=self.uses, notes=self.notes
         )
 
     def reader(self, request: OperationInput) -> Reader:

@@ -78,7 +78,7 @@ async def test_an_erasure_leaves_nothing_of_a_person(rig: Rig) -> None:
     await ann.add(f"The session knows {CANARY}", "session", **ONE)
     await bob.add("Bob prefers milk")
     await ann.find_contents("secret")
-    await rig.parts.life.flush()
+    await rig.parts.retention.flush()
     await rig.run(
         "INSERT INTO command_idempotency_t (host_id, principal_id, service_id, idempotency_key,"
         " request_hash, state, response, expires_ts) VALUES (%(host)s, 'ann', 'admin memory_get x',"
@@ -124,7 +124,7 @@ async def test_memories_older_than_an_erasure_are_not_restored(rig: Rig) -> None
     with pytest.raises(ProblemDetails, match="erased"):
         await rig.parts.store.add(Target.of(Reader(HOST, "ann"), "user"), [late])
     session = replaced(before, scope="session", kind="fact")
-    assert (await rig.parts.life.promote(HOST, [session])).ids == ()
+    assert (await rig.parts.promoter.promote(HOST, [session])).ids == ()
     assert await rig.rows("SELECT count(*) FROM memory_t") == [(0,)]
     await ann.add("Ann prefers coffee")  # what is new is stored
     assert await ann.find_contents("tea or coffee") == ["Ann prefers coffee"]

@@ -100,14 +100,14 @@ async def test_facts_quote_turns_of_the_user(rig: Rig, models: Scripted) -> None
         {"quote": "moved to Basel"},
         "nothing",  # type: ignore[arg-type]
     )
-    assert (await rig.parts.life.purge()).promoted == 0
+    assert (await rig.parts.retention.purge()).promoted == 0
     [fact] = (await rig.caller("ann")("list", scope="user")).items
     assert (fact.content, fact.trust, fact.confidence) == ("Ann lives in Basel", "inferred", 0.8)
     told = {name: fact.source[name] for name in ("turns", "quote")}
     assert told == {"turns": ["t1"], "quote": "moved to  BASEL"}
     [asked] = models.asked
     assert "Noted" not in asked
-    await rig.parts.life.purge()
+    await rig.parts.retention.purge()
     assert len(models.asked) == 1  # once for what was said
 
 
@@ -119,14 +119,14 @@ async def test_the_rules_promote_alone_without_a_valid_answer(
     models.answer = said
     await rig.caller("ann").add("Ann prefers tea", "session", keep=True, **ONE)
     await observe_talk(rig)
-    assert (await rig.parts.life.purge()).promoted == 1
+    assert (await rig.parts.retention.purge()).promoted == 1
 
 
 async def test_extraction_is_off_by_default(database: Database, models: Scripted) -> None:
     """Extraction is off by default (M19)."""
     async with open_rig(database, memory_settings(), models=models) as rig:
         await observe_talk(rig)
-        await rig.parts.life.purge()
+        await rig.parts.retention.purge()
     assert models.asked == []
 
 
@@ -143,7 +143,7 @@ async def test_memories_erased_during_extraction_do_not_return(rig: Rig, models:
 
     erasing = Erasing(models.answer)
     async with open_rig(rig.database, rig.settings, models=erasing) as other:
-        await other.parts.life.purge()
+        await other.parts.retention.purge()
     assert await rig.rows("SELECT count(*) FROM memory_t WHERE host_id = %s", HOST) == [(0,)]
 
 
@@ -175,7 +175,7 @@ async def test_memories_forgotten_during_extraction_are_not_stored(
         return await complete(*given)
 
     monkeypatch.setattr(models, "complete", forgetting)
-    await rig.parts.life.purge()
+    await rig.parts.retention.purge()
     kept = (await rig.caller("ann")("list", scope="user")).items
     assert [one.content for one in kept] == ["Ann has a dog"]
 
@@ -187,5 +187,5 @@ async def test_memories_forgotten_during_promotion_are_not_promoted(rig: Rig) ->
     read = await rig.parts.store.get(Reader(HOST, "ann", sessions=sessions), [id_])
     assert len(read) == 1
     await ann("forget", ids=[id_], **ONE)
-    promoted = await rig.parts.life.promote(HOST, read)
+    promoted = await rig.parts.promoter.promote(HOST, read)
     assert (promoted.ids, promoted.refused) == ((), (id_,))

@@ -1,4 +1,4 @@
-"""The life of memories: sessions that expire, promotion, counts of use."""
+"""Retention of memories: sessions that expire, promotion, counts of use."""
 
 from datetime import timedelta
 from typing import Any
@@ -50,7 +50,7 @@ async def test_expired_memories_are_hidden_before_purging(rig: Rig) -> None:
         assert caught.value.status == 404
     assert (await ann("list", **ONE)).items == ()
     assert await rig.rows("SELECT count(*) FROM memory_t") == [(2,)]
-    assert (await rig.parts.life.purge()).deleted == 2
+    assert (await rig.parts.retention.purge()).deleted == 2
     for table in ("memory_t", "memory_word_t", "memory_owner_t", "entity_embedding_t"):
         assert await rig.rows(f"SELECT count(*) FROM {table}") == [(0,)]
 
@@ -101,7 +101,7 @@ async def test_an_anonymous_session_is_found_only_by_name(rig: Rig) -> None:
         await nobody.find_contents("build", session="short")
     with pytest.raises(ProblemDetails, match="anonymous: use the scope session"):
         await nobody.add("The build is red", "user")
-    assert (await rig.parts.life.purge()).promoted == 0
+    assert (await rig.parts.retention.purge()).promoted == 0
 
 
 RULES: list[tuple[dict[str, Any], bool]] = [
@@ -162,7 +162,7 @@ async def test_recurring_or_recalled_memories_are_promoted(rig: Rig) -> None:
     await ann.add("The scanner is on floor two", "session", **ONE)
     for _ in range(3):
         await ann.find_contents("scanner", **ONE)
-    await rig.parts.life.flush()
+    await rig.parts.retention.flush()
     assert len((await ann("promote", **ONE)).ids) == 2
 
 
@@ -170,12 +170,12 @@ async def test_expiring_memories_are_promoted_by_the_purge_job(rig: Rig) -> None
     """Expiring memories are promoted by the purge job (M18)."""
     ann = rig.caller("ann")
     await ann.add("Ann prefers tea", "session", keep=True, **ONE)
-    assert (await rig.parts.life.purge()).promoted == 0
+    assert (await rig.parts.retention.purge()).promoted == 0
     await past(rig, 3300)
-    assert (await rig.parts.life.purge()).promoted == 1
-    assert (await rig.parts.life.purge()).promoted == 0  # not twice
+    assert (await rig.parts.retention.purge()).promoted == 1
+    assert (await rig.parts.retention.purge()).promoted == 0  # not twice
     await past(rig, 3600)
-    await rig.parts.life.purge()
+    await rig.parts.retention.purge()
     [kept] = (await ann("list")).items
     assert (kept.scope, kept.content) == ("user", "Ann prefers tea")
 
@@ -195,7 +195,7 @@ async def test_searches_do_not_rewrite_memories_and_tolerate_lost_counts(rig: Ri
     await ann.add("Ann prefers tea")
     before = await rig.rows("SELECT xmin::text, ctid::text FROM memory_t")
     await ann.find_contents("tea")
-    await rig.parts.life.flush()
+    await rig.parts.retention.flush()
     assert await rig.rows("SELECT xmin::text, ctid::text FROM memory_t") == before
     assert await rig.rows("SELECT uses FROM memory_use_t") == [(1,)]
     await rig.run("TRUNCATE memory_use_t")  # as a crash does
@@ -207,7 +207,7 @@ async def test_history_is_deleted_after_its_time(rig: Rig) -> None:
     await ann.add("Lives in Bern", slot="home.city")
     id_ = await ann.add("Lives in Basel", slot="home.city")
     await past(rig, 90 * 86400 + 60)
-    await rig.parts.life.purge()
+    await rig.parts.retention.purge()
     assert [one.content for one in (await ann("history", memory=id_)).items] == ["Lives in Basel"]
     assert await rig.rows("SELECT rows, bytes FROM memory_owner_t") == [(1, 14)]
 
@@ -252,5 +252,5 @@ async def test_owner_counts_match_after_every_change(database: Database) -> None
         await check_counts()
         await ann("forget", ids=[dog])
         await past(rig, 5000)
-        assert (await rig.parts.life.purge()).deleted == 7
+        assert (await rig.parts.retention.purge()).deleted == 7
         await check_counts()
