@@ -71,7 +71,7 @@ def text() -> str:
 def _complete(
     component: dict[str, Any],
     path: KeyPath,
-    described: dict[KeyPath, str],
+    descriptions: dict[KeyPath, str],
     defaults: dict[str, Any],
 ) -> None:
     """Put descriptions, defaults and `${NAME}` into one section, in place."""
@@ -79,7 +79,7 @@ def _complete(
     for name, schema in component["properties"].items():
         default = {"default": defaults[name]} if name in defaults else {}
         component["properties"][name] = (
-            {"description": described[(*path, name)]} | _or_interpolated(schema) | default
+            {"description": descriptions[(*path, name)]} | _or_interpolated(schema) | default
         )
 
 

@@ -95,11 +95,11 @@ def interpolate(text: str, env: Mapping[str, str], directory: Path) -> tuple[str
     return REFERENCE.sub(replacement, text), origin
 
 
-def _variable(written: str, inside: str, env: Mapping[str, str]) -> str:
+def _variable(text: str, inside: str, env: Mapping[str, str]) -> str:
     match = VARIABLE_PATTERN.fullmatch(inside)
     if match is None:
         # Without the default, which may be a secret.
-        name, colon, _ = written.partition(":")
+        name, colon, _ = text.partition(":")
         reference = f"{name}:…" if colon else name
         raise InterpolationError(
             f"expected ${{NAME}}, ${{NAME:-default}} or ${{file:PATH}}, found {reference}"

@@ -329,12 +329,12 @@ def _is_function(name: str) -> bool:
     return name[0].isalpha() and name != "in"
 
 
-def _check_agreement(program: cel.Program, named: set[str], called: set[str]) -> None:
+def _check_agreement(program: cel.Program, names: set[str], function_names: set[str]) -> None:
     """Raises InvalidExpression where the library parses the text differently from the parser that
     its cost was computed with."""
     used = program.references()
     functions = {function for function in used["functions"] if function[0].isalpha()}
-    if set(used["variables"]) != named or functions != called:
+    if set(used["variables"]) != names or functions != function_names:
         raise InvalidExpression("it is written in a way whose cost is not known")
 
 

@@ -135,14 +135,14 @@ class _Place:
             not isinstance(schema, dict) or _DESCRIBING.isdisjoint(schema) for schema in described
         )
 
-    def is_bare(self, seen: frozenset[int] = frozenset()) -> bool:
+    def is_bare(self, node_ids: frozenset[int] = frozenset()) -> bool:
         """Whether a mark is on the value itself, or on items or members without fixed names."""
         if self.mask is not None:
             return True
-        if id(self) in seen:
+        if id(self) in node_ids:
             return False
         inner = (self.item(0), self.member(""))
-        return any(place.is_bare(seen | {id(self)}) for place in inner if place is not None)
+        return any(place.is_bare(node_ids | {id(self)}) for place in inner if place is not None)
 
     def _member_place(self, name: str | int, schemas: Iterator[Any]) -> "_Place | None":
         if name not in self._members:

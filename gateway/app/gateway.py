@@ -595,7 +595,7 @@ class Gateway:
         register_gauges(
             self.metrics,
             catalog=self._catalog,
-            shared=self.shared,
+            state_backend=self.shared,
             federation=self.federation,
             state=state,
             health=self.health,

@@ -92,13 +92,13 @@ class JobRules:
         return caller.claims if reads else REVOCABLE
 
     async def judge(
-        self, pool: Pool, operation: Operation, request: OperationInput, accepted: Acceptance
+        self, pool: Pool, operation: Operation, request: OperationInput, acceptance: Acceptance
     ) -> None:
         """Judge a call again, if the rules have changed. An approval is not asked for again. Raises
         ProblemDetails if a rule denies it, and psycopg.OperationalError."""
         if self._loads:
             await self._view.load(pool)
-        if request.context is None or self._view.version(request.tenant).hex() == accepted.rules:
+        if request.context is None or self._view.version(request.tenant).hex() == acceptance.rules:
             return
         source = next((wing for wing in self._wings if operation.id.startswith(f"{wing}_")), "")
         wing_tools = await ToolStore(pool).tools(request.tenant, source=source)
@@ -107,7 +107,7 @@ class JobRules:
             return
         body = b"" if request.body is None else encode(request.body)
         arguments = arguments_of(operation, request, body, {"prefer": RESPOND_ASYNC})
-        context = replace(request.context, toolset=accepted.toolset)
+        context = replace(request.context, toolset=acceptance.toolset)
         try:
             decision = self._view.decide(context, tool, arguments)
         except InvalidParams as fault:

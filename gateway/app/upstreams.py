@@ -63,14 +63,14 @@ ALL_LISTS: frozenset[ListKind] = frozenset({"tools", "prompts", "resources"})
 
 
 def load_services(
-    sources: Mapping[str, SourceSettings], loaded: Mapping[str, Service] = _NONE
+    sources: Mapping[str, SourceSettings], earlier: Mapping[str, Service] = _NONE
 ) -> dict[str, Service]:
     """Load the Python services. Raises ToolgateError that names every source that fails."""
     services: dict[str, Service] = {}
     broken: list[str] = []
     for name, source in sources.items():
         if source.python is not None:
-            service = loaded.get(name)
+            service = earlier.get(name)
             try:
                 if service is None or service.target != source.python:
                     service = load_service(source.python)
@@ -196,15 +196,15 @@ class Upstreams:
             load_functions(settings.functions, self.functions),
         )
 
-    async def reconfigure(self, settings: Settings, loaded: LoadedCode) -> bool:
+    async def reconfigure(self, settings: Settings, code: LoadedCode) -> bool:
         """Apply loaded code and settings of sources; returns whether the latter have changed."""
         before, self._settings = self._settings, settings
         self.validated.clear()
         self.validated.update(_validated_sources(settings))
         self.services.clear()
-        self.services.update(loaded.services)
+        self.services.update(code.services)
         self.functions.clear()
-        self.functions.update(loaded.functions)
+        self.functions.update(code.functions)
         if (before.upstream, before.sources) == (settings.upstream, settings.sources):
             return False
         await self.client.configure(settings.upstream, settings.sources)

@@ -13,16 +13,14 @@ SECRETS = (
 READ_BYTES = 65_536  # longer arguments are not masked, so only their size is kept
 
 
-def format_arguments(
-    arguments: Any, encoded: bytes, masks: Masks | None, limit_bytes: int
-) -> bytes:
+def format_arguments(arguments: Any, data: bytes, masks: Masks | None, limit_bytes: int) -> bytes:
     """`arguments` as JSON, with members masked that their schema or their names mark as secret;
     truncated to `limit_bytes`."""
-    if len(encoded) > READ_BYTES:
-        return b"[%d bytes]" % len(encoded)
+    if len(data) > READ_BYTES:
+        return b"[%d bytes]" % len(data)
     value = arguments if masks is None else masks.mask(arguments)
     value = _mask_secret_names(value)
-    text: bytes = encoded if value is arguments else encode(value)
+    text: bytes = data if value is arguments else encode(value)
     if len(text) <= limit_bytes:
         return text
     return text[:limit_bytes].decode(errors="ignore").encode() + "…".encode()

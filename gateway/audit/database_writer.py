@@ -145,27 +145,27 @@ async def heads(pool: Pool, host_id: str, days: int) -> list[Head]:
 
 
 async def _end(
-    connection: AsyncConnection[TupleRow], begun: Header, header: bytes, key: bytes
+    connection: AsyncConnection[TupleRow], chain: Header, header: bytes, key: bytes
 ) -> ChainEnd:
     """The end of the chain, locked; inserts the chain if it is new."""
-    names = {"host": begun.host_id, "chain": begun.chain_id}
+    names = {"host": chain.host_id, "chain": chain.chain_id}
     row = await (await connection.execute(_LAST, names)).fetchone()
     if row is not None:
-        return ChainEnd.of(begun.chain_id, *row)
+        return ChainEnd.of(chain.chain_id, *row)
     start = (0, first_hash(key, header))
-    fresh = ChainEnd(begun.chain_id, start, start, seal(key, begun.chain_id, start, start))
+    fresh = ChainEnd(chain.chain_id, start, start, seal(key, chain.chain_id, start, start))
     values = {
         **names,
         "header": header.decode(),
         "hash": start[1],
-        "started": begun.started_ts,
+        "started": chain.started_ts,
         "seal": fresh.seal,
     }
     if (await connection.execute(_BEGIN, values)).rowcount:
         return fresh
     # an earlier attempt, whose commit was in doubt, has ended meanwhile
     row = await (await connection.execute(_LAST, names)).fetchone()
-    return fresh if row is None else ChainEnd.of(begun.chain_id, *row)
+    return fresh if row is None else ChainEnd.of(chain.chain_id, *row)
 
 
 def _new(lines: list[Line], last: int) -> list[Line]:
@@ -297,7 +297,7 @@ class AuditWriter:
     def _has_backlog(self) -> bool:
         return self.waiting > 0 or (self.spool is not None and not self.spool.empty)
 
-    async def _open(self, seen: Sequence[Head]) -> None:
+    async def _open(self, heads: Sequence[Head]) -> None:
         async with self._opening:
             if self._chain is not None:
                 return
@@ -306,7 +306,7 @@ class AuditWriter:
                 node=socket.gethostname(),
                 started=self.now(),
                 key=self.key,
-                seen=seen,
+                seen=heads,
             )
             spool = Spool(self._spool_dir, self._settings.spool_bytes, chain.id)
             try:

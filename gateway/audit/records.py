@@ -142,11 +142,11 @@ class ChainEnd:
         return seal(key, self.chain_id, last or self.last, removed or self.removed)
 
 
-def argument_digest(key: bytes, encoded: bytes) -> str:
+def argument_digest(key: bytes, data: bytes) -> str:
     """Digest of arguments. Keyed if possible: short values could be guessed."""
     if key:
-        return hmac.digest(key, encoded, "sha256").hex()
-    return hashlib.sha256(encoded).hexdigest()
+        return hmac.digest(key, data, "sha256").hex()
+    return hashlib.sha256(data).hexdigest()
 
 
 def entry_of(row: Mapping[str, Any]) -> AuditEntry:

@@ -89,14 +89,14 @@ def migrate(settings: Settings, *, only_status: bool, must_be_done: bool, as_jso
         fail(f"{pending} migrations are pending: run `toolgate migrate`")
 
 
-def _print_migrations(states: Sequence[MigrationState], applied: Sequence[str] | None) -> None:
-    """`applied`: now; None: nothing was to be."""
+def _print_migrations(states: Sequence[MigrationState], migrations: Sequence[str] | None) -> None:
+    """`migrations`: now; None: nothing was to be."""
     print_rows(
         ("component", "migration", "applied"),
         [(state.component, state.name, _when(state)) for state in states],
     )
-    if applied is not None:
-        say(f"Applied now: {', '.join(applied) or 'nothing, the database is up to date'}.")
+    if migrations is not None:
+        say(f"Applied now: {', '.join(migrations) or 'nothing, the database is up to date'}.")
 
 
 def _when(state: MigrationState) -> str:

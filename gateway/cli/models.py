@@ -129,8 +129,8 @@ async def open_models(settings: Settings) -> AsyncIterator[ConfiguredModels]:
         yield models
 
 
-def _state(name: str, strategy: Strategy, configured: Sequence[str]) -> str:
-    if name in configured:
+def _state(name: str, strategy: Strategy, configured_names: Sequence[str]) -> str:
+    if name in configured_names:
         return "configured"
     return "no key" if strategy.url else "no address"
 
@@ -157,8 +157,8 @@ async def _check_answer(models: ConfiguredModels, name: str) -> tuple[str, ...]:
     return name, "ok", reply.model, _seconds(begun), str(reply.usage.total), harmless(reply.text)
 
 
-def _seconds(begun: float) -> str:
-    return f"{time.monotonic() - begun:.2f}"
+def _seconds(began: float) -> str:
+    return f"{time.monotonic() - began:.2f}"
 
 
 async def _stream_answer(

@@ -205,10 +205,10 @@ class ConnectionPages(FormPages):
                 return RedirectResponse(link, 303, NO_STORE)
         return RedirectResponse(f"{self._prefix}/connect", 303, NO_STORE)
 
-    async def _share(self, account: LoggedInPerson, id_: str, named: Sequence[str]) -> None:
+    async def _share(self, account: LoggedInPerson, id_: str, role_names: Sequence[str]) -> None:
         """Share a person's account with roles, if they may; or, without roles, with nobody."""
         person, connections = account.person, self._connector.connections
-        words = {role.strip() for role in named}
+        words = {role.strip() for role in role_names}
         roles = sorted(each for each in words if each.isprintable() and 0 < len(each) <= ROLE)[
             :ROLES
         ]

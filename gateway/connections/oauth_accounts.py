@@ -457,13 +457,13 @@ def check_described(urls: Iterable[str], reach: Reach, missing: str) -> None:
 
 
 def check_pin(
-    server: AuthorizationServer, pinned: dict[str, Any] | None, connect: Connect, place: str
+    server: AuthorizationServer, pin: dict[str, Any] | None, connect: Connect, place: str
 ) -> None:
     """Raises OAuthRefused where a service names another server than at the first connection, and
     its operator has not named that."""
-    if pinned is None or connect.issuer or connect.authorization_url:
+    if pin is None or connect.issuer or connect.authorization_url:
         return
-    if msgspec.convert(pinned, AuthorizationServer).pin != server.pin:
+    if msgspec.convert(pin, AuthorizationServer).pin != server.pin:
         named = server.issuer or f"{server.authorization_endpoint} and {server.token_endpoint}"
         keys = "issuer" if server.issuer else "authorization_url and token_url"
         text = (

@@ -176,7 +176,7 @@ class Form:
     def _draw(self) -> FormNode | None:
         """None for what cannot be drawn: a scalar, too many fields, or no valid schema."""
         try:
-            node = self._node(self._root, WHOLE, "", required=True, depth=0, seen=())
+            node = self._node(self._root, WHOLE, "", required=True, depth=0, references=())
         except (NotDrawable, RecursionError, TypeError, AttributeError, ValueError):
             return None
         return node if node.kind in {"group", "union"} and _count(node) <= FIELDS else None
@@ -189,16 +189,16 @@ class Form:
 
     def _node(
         self, schema: Any, pointer: str, label: str, *, required: bool, depth: int,
-        seen: tuple[int, ...],
+        references: tuple[int, ...],
     ) -> FormNode:  # fmt: skip
         json_node = FormNode(
             pointer, label, "json", schema if isinstance(schema, dict) else {}, required
         )
-        resolved, seen = self._resolve(schema, seen)
+        resolved, references = self._resolve(schema, references)
         if resolved is None:
             return json_node
         resolved, nullable = _without_null(resolved)
-        resolved, seen = self._resolve(resolved, seen)
+        resolved, references = self._resolve(resolved, references)
         if resolved is None or not isinstance(resolved.get("type"), str | None):
             return json_node
         common: Json = {"schema": resolved, "required": required, "nullable": nullable}
@@ -206,14 +206,18 @@ class Form:
             return _enumeration(pointer, label, common)
         alternatives = resolved.get("oneOf") or resolved.get("anyOf")
         if isinstance(alternatives, list) and alternatives:
-            return self._union(pointer, label, alternatives, common, depth=depth, seen=seen)
+            return self._union(
+                pointer, label, alternatives, common, depth=depth, references=references
+            )
         type_ = resolved.get("type")
         if type_ is None and isinstance(resolved.get("properties"), dict):
             type_ = "object"
         if type_ == "object":
-            return self._group(pointer, label, common, depth=depth, seen=seen) or json_node
+            return (
+                self._group(pointer, label, common, depth=depth, references=references) or json_node
+            )
         if type_ == "array":
-            return self._lines(pointer, label, common, seen) or json_node
+            return self._lines(pointer, label, common, references) or json_node
         if type_ == "boolean":
             if required and not nullable:
                 return FormNode(pointer, label, "switch", **common)
@@ -225,7 +229,7 @@ class Form:
         return json_node
 
     def _group(
-        self, pointer: str, label: str, common: Json, *, depth: int, seen: tuple[int, ...]
+        self, pointer: str, label: str, common: Json, *, depth: int, references: tuple[int, ...]
     ) -> FormNode | None:
         schema = common["schema"]
         properties = schema.get("properties")
@@ -241,7 +245,7 @@ class Form:
         nodes = tuple(
             self._node(
                 member, f"{pointer}/{escape(name)}", name, required=name in required,
-                depth=depth + 1, seen=seen,
+                depth=depth + 1, references=references,
             )
             for name, member in properties.items()
         )  # fmt: skip
@@ -249,9 +253,9 @@ class Form:
         return FormNode(pointer, label, "group", **common, nodes=tuple(ordered))
 
     def _lines(
-        self, pointer: str, label: str, common: Json, seen: tuple[int, ...]
+        self, pointer: str, label: str, common: Json, references: tuple[int, ...]
     ) -> FormNode | None:
-        resolved, _ = self._resolve(common["schema"].get("items"), seen)
+        resolved, _ = self._resolve(common["schema"].get("items"), references)
         items = _without_null(resolved or {})[0]
         choices, type_ = items.get("enum"), items.get("type")
         if isinstance(choices, list) and _are_boxes(choices):
@@ -262,12 +266,17 @@ class Form:
 
     def _union(
         self, pointer: str, label: str, alternatives: list[Any], common: Json, *, depth: int,
-        seen: tuple[int, ...],
+        references: tuple[int, ...],
     ) -> FormNode:  # fmt: skip
-        named = [self._alternative_name(alternative, seen) for alternative in alternatives]
+        named = [self._alternative_name(alternative, references) for alternative in alternatives]
         at = min(max(self._chosen.get(pointer, 0), 0), len(alternatives) - 1)
         inner = self._node(
-            alternatives[at], pointer, label, required=common["required"], depth=depth, seen=seen
+            alternatives[at],
+            pointer,
+            label,
+            required=common["required"],
+            depth=depth,
+            references=references,
         )
         if len(named) == 1:
             return inner
@@ -275,9 +284,9 @@ class Form:
             pointer, label, "union", **common, variants=tuple(named), variant=at, nodes=(inner,)
         )
 
-    def _alternative_name(self, schema: Any, seen: tuple[int, ...]) -> str:
+    def _alternative_name(self, schema: Any, references: tuple[int, ...]) -> str:
         """The name of an alternative: its title, its tag or its type."""
-        resolved, _ = self._resolve(schema, seen)
+        resolved, _ = self._resolve(schema, references)
         if resolved is None:
             return "JSON"
         for member in (resolved.get("properties") or {}).values():
@@ -291,32 +300,34 @@ class Form:
                 return str(tags[0])
         return str(resolved.get("title") or resolved.get("type") or "JSON")[:60]
 
-    def _resolve(self, schema: Any, seen: tuple[int, ...]) -> tuple[Json | None, tuple[int, ...]]:
+    def _resolve(
+        self, schema: Any, references: tuple[int, ...]
+    ) -> tuple[Json | None, tuple[int, ...]]:
         """The schema without references, with those of `allOf` merged; None: it cannot be drawn."""
         for _ in range(REFERENCE_DEPTH):
             if not isinstance(schema, dict):
-                return None, seen
+                return None, references
             self._spend(1 + len(schema))
             if (reference := reference_of(schema)) is not None:
                 self._spend(reference.count("/"))
                 target = find(self._root, reference)
-                if target is ABSENT or id(target) in seen:
-                    return None, seen
-                seen = (*seen, id(target))
+                if target is ABSENT or id(target) in references:
+                    return None, references
+                references = (*references, id(target))
                 schema = {**target, **siblings(schema)} if isinstance(target, dict) else target
             elif isinstance(schema.get("allOf"), list):
-                merged = self._merge(schema, seen)
+                merged = self._merge(schema, references)
                 if merged is None:
-                    return None, seen
+                    return None, references
                 schema = merged
             else:
-                return schema, seen
-        return None, seen
+                return schema, references
+        return None, references
 
-    def _merge(self, schema: Json, seen: tuple[int, ...]) -> Json | None:
+    def _merge(self, schema: Json, references: tuple[int, ...]) -> Json | None:
         merged = {name: member for name, member in schema.items() if name != "allOf"}
         for part in schema["allOf"]:
-            resolved, _ = self._resolve(part, seen)
+            resolved, _ = self._resolve(part, references)
             if resolved is None:
                 return None
             properties = {**resolved.get("properties", {}), **merged.get("properties", {})}

@@ -52,14 +52,14 @@ class Function:
 
 
 def load_functions(
-    targets: Mapping[str, str], loaded: Mapping[str, Function] = _NOTHING
+    targets: Mapping[str, str], earlier: Mapping[str, Function] = _NOTHING
 ) -> dict[str, Function]:
-    """Load the configured functions, by name; unchanged `loaded` ones are reused. Raises
+    """Load the configured functions, by name; unchanged `earlier` ones are reused. Raises
     ToolgateError that lists every failure."""
     functions: dict[str, Function] = {}
     broken: list[str] = []
     for name, target in targets.items():
-        function = loaded.get(name)
+        function = earlier.get(name)
         try:
             if function is None or function.target != target:
                 function = load_function(target)

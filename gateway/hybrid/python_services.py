@@ -162,10 +162,10 @@ def _described_actions(module: ModuleType, actions: list[Action]) -> list[Action
     return [_merge_action(in_spec[action.id], action) for action in actions if action.id in in_spec]
 
 
-def _spec_file(module: ModuleType, named: Any) -> Path:
-    if not isinstance(named, str | os.PathLike):
-        raise ToolgateError(f"{module.__file__}: {SPEC}: expected a path, found {named!r:.60}")
-    return Path(module.__file__ or "").parent / named
+def _spec_file(module: ModuleType, location: Any) -> Path:
+    if not isinstance(location, str | os.PathLike):
+        raise ToolgateError(f"{module.__file__}: {SPEC}: expected a path, found {location!r:.60}")
+    return Path(module.__file__ or "").parent / location
 
 
 def _read_spec(file: Path) -> ServiceDescription:
@@ -189,17 +189,17 @@ def _read_spec(file: Path) -> ServiceDescription:
     return described
 
 
-def _merge_action(description: Action, marked: Action) -> Action:
+def _merge_action(description: Action, action: Action) -> Action:
     """Merge: the spec takes precedence; a docstring replaces a generated description."""
     made_up = description.description == f"Service {description.id}"
     return replace(
         description,
-        description=marked.description
-        if made_up and marked.description
+        description=action.description
+        if made_up and action.description
         else description.description,
-        side=marked.side,
-        positional=marked.positional,
-        rest=marked.rest,
+        side=action.side,
+        positional=action.positional,
+        rest=action.rest,
     )
 
 

@@ -23,27 +23,29 @@ class ClientKeys:
         self._fetch = fetch
         self._sets: OrderedDict[tuple[str, bool], RemoteKeys] = OrderedDict()
 
-    async def of(self, url: str, *, named: bool) -> RemoteKeys:
-        """The keys at a URL, no older than those of an issuer may be. `named`: an operator chose
-        the URL."""
-        keys = self._set(url, named)
+    async def of(self, url: str, *, by_operator: bool) -> RemoteKeys:
+        """The keys at a URL, no older than those of an issuer may be. `by_operator`: an operator
+        chose the URL."""
+        keys = self._set(url, by_operator)
         await keys.fetch_due()
         return keys
 
-    def _set(self, url: str, named: bool) -> RemoteKeys:
-        place = (url, named)
+    def _set(self, url: str, by_operator: bool) -> RemoteKeys:
+        place = (url, by_operator)
         keys = self._sets.get(place)
         if keys is None:
             auth = self._auth
-            keys = RemoteKeys(url, auth.algorithms, auth, read=partial(self._read, url, named))
+            keys = RemoteKeys(
+                url, auth.algorithms, auth, read=partial(self._read, url, by_operator)
+            )
             self._sets[place] = keys
             if len(self._sets) > self._most:
                 self._sets.popitem(last=False)
         self._sets.move_to_end(place)
         return keys
 
-    async def _read(self, url: str, named: bool) -> bytes:
+    async def _read(self, url: str, by_operator: bool) -> bytes:
         try:
-            return await self._fetch(url, named)
+            return await self._fetch(url, by_operator)
         except ImportRejected as error:
             raise UnusableKey(str(error)[:300]) from error

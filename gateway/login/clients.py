@@ -323,12 +323,12 @@ class LoginClients:
         return client_members, min(max(fresh_s, login.document_least_s), login.document_most_s)
 
     async def _fetch(
-        self, url: str, limit_bytes: int, *, named: bool = False, purpose: str = "document"
+        self, url: str, limit_bytes: int, *, by_operator: bool = False, purpose: str = "document"
     ) -> FetchedDocument:
-        """`named`: an operator chose the URL; else a stranger did, who is sent neither to a file
-        nor to a private network, whatever holds for imports. Each `purpose` has a limit of its
-        own: whoever asks for documents keeps no client from its keys. Raises ImportRejected."""
-        if not named:
+        """`by_operator`: an operator chose the URL; else a stranger did, who is sent neither to a
+        file nor to a private network, whatever holds for imports. Each `purpose` has a limit of
+        its own: whoever asks for documents keeps no client from its keys. Raises ImportRejected."""
+        if not by_operator:
             if not url.startswith("https://"):
                 raise ImportRejected("expected an https:// URL")
             most, host = self._login.requests, urlsplit(url).netloc.lower()
@@ -338,8 +338,8 @@ class LoginClients:
             url,
             limit_bytes=limit_bytes,
             timeout_s=self._login.timeout_s,
-            private_networks=named and self._settings.imports.private_networks,
-            named=named,
+            private_networks=by_operator and self._settings.imports.private_networks,
+            by_operator=by_operator,
             redirects=0,
         )
 
@@ -405,16 +405,16 @@ class LoginClients:
     async def _keys_of(self, client: LoginClient) -> KeySource:
         """The keys with which a client signs. Raises LoginError."""
         if client.jwks is None:
-            return await self._keys.of(client.jwks_uri, named=client.kind == "configured")
+            return await self._keys.of(client.jwks_uri, by_operator=client.kind == "configured")
         try:
             ring = read_jwks(msgspec.json.encode(client.jwks), self._settings.auth.algorithms)
         except UnusableKey as error:
             raise LoginError(401, "invalid_client", f"its jwks: {error}") from error
         return LocalKeys(ring, lambda: ring)
 
-    async def _fetch_keys(self, url: str, named: bool) -> bytes:
+    async def _fetch_keys(self, url: str, by_operator: bool) -> bytes:
         """Raises ImportRejected."""
-        return (await self._fetch(url, JWKS_BYTES, named=named, purpose="keys")).data
+        return (await self._fetch(url, JWKS_BYTES, by_operator=by_operator, purpose="keys")).data
 
 
 def is_unverifiable(client: LoginClient, redirect: str) -> bool:
@@ -441,10 +441,10 @@ def _name(text: str) -> str:
     return visible(re.sub(r"\s+", " ", text).strip()[:NAME_LIMIT])
 
 
-def _read_basic(encoded: str) -> tuple[str, str]:
+def _read_basic(credentials: str) -> tuple[str, str]:
     """User and password, which are form-encoded (OAuth 2.1, 2.4.1). Raises LoginError."""
     try:
-        text = base64.b64decode(encoded.strip(), validate=True).decode()
+        text = base64.b64decode(credentials.strip(), validate=True).decode()
     except (binascii.Error, UnicodeDecodeError) as error:
         raise LoginError(400, "invalid_request", "the Basic credentials are no base64") from error
     user, colon, password = text.partition(":")

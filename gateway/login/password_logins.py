@@ -85,10 +85,10 @@ class UserLogins:
             raise PasswordRefused(texts.HAS_CODES, name=user.name)
         return user, codes
 
-    async def _uses_code(self, user: User, sealed: bytes, code: str) -> bool:
+    async def _uses_code(self, user: User, sealed_secret: bytes, code: str) -> bool:
         """Whether a code is one of the user's, which is then good no longer."""
         try:
-            secret = self._vault.unseal(sealed, SealedColumn.TOTP_SECRET, user.name).decode()
+            secret = self._vault.unseal(sealed_secret, SealedColumn.TOTP_SECRET, user.name).decode()
         except SecretRefused as error:
             log.error("totp_unreadable", extra={"user": user.name, "reason": str(error)})
             raise PasswordRefused(texts.AWAY, 503) from error

@@ -65,13 +65,13 @@ class Passwords:
     async def hash(self, password: str) -> str:
         return await self._run(lambda: hash_of(password))
 
-    async def check(self, password: str, hashed: str | None) -> bool:
+    async def check(self, password: str, hash_text: str | None) -> bool:
         """Whether a password is right; for a user without one, or none at all, it takes as
         long."""
-        if hashed is None:
+        if hash_text is None:
             self._nobody = self._nobody or await self.hash(os.urandom(SALT_BYTES).hex())
-        expected = self._nobody if hashed is None else hashed
-        return await self._run(lambda: is_password(password, expected)) and hashed is not None
+        expected = self._nobody if hash_text is None else hash_text
+        return await self._run(lambda: is_password(password, expected)) and hash_text is not None
 
     async def _run(self, work: Callable[[], T]) -> T:
         if self._limiter.statistics().tasks_waiting >= self._waiting:
@@ -87,8 +87,8 @@ def hash_of(password: str) -> str:
         return _encode(SCRYPT, salt, _derive(password, SCRYPT, salt))
 
 
-def is_password(password: str, hashed: str) -> bool:
-    parameters, salt, derived = hashed.rsplit("$", 2)
+def is_password(password: str, hash_text: str) -> bool:
+    parameters, salt, derived = hash_text.rsplit("$", 2)
     expected = base64.b64decode(derived)
     return hmac.compare_digest(_derive(password, parameters, base64.b64decode(salt)), expected)
 
@@ -120,6 +120,6 @@ def _derive(password: str, parameters: str, salt: bytes) -> bytes:
     return Scrypt(salt=salt, length=32, n=int(a), r=int(b), p=int(c)).derive(plain)
 
 
-def _encode(parameters: str, salt: bytes, derived: bytes) -> str:
-    parts = (base64.b64encode(part).decode() for part in (salt, derived))
+def _encode(parameters: str, salt: bytes, key: bytes) -> str:
+    parts = (base64.b64encode(part).decode() for part in (salt, key))
     return "$".join((parameters, *parts))

@@ -227,20 +227,20 @@ class TokenIssuer:
         raise LoginError(400, "invalid_grant", "the assertion is of nobody that is trusted here")
 
     async def _check_taken(
-        self, client: LoginClient, redeemed: Taken | Refused, label: str, address: str
+        self, client: LoginClient, redemption: Taken | Refused, label: str, address: str
     ) -> Taken:
         """Raises LoginError."""
-        if isinstance(redeemed, Taken):
-            return redeemed
-        grant = redeemed.grant
+        if isinstance(redemption, Taken):
+            return redemption
+        grant = redemption.grant
         if grant is not None:
             await self._parts.revoke_at_once()
-            act = "reuse" if redeemed.reason == "reused" else "end"
+            act = "reuse" if redemption.reason == "reused" else "end"
             self._parts.record(
                 LoginAct(act, client.id, "deny", grant.tenant, grant.principal, address)
             )
-        code = "invalid_target" if redeemed.reason == "resource" else "invalid_grant"
-        raise LoginError(400, code, f"the {label}: {WHY[redeemed.reason]}")
+        code = "invalid_target" if redemption.reason == "resource" else "invalid_grant"
+        raise LoginError(400, code, f"the {label}: {WHY[redemption.reason]}")
 
     async def _still_there(self, grant: Grant) -> Person:
         """The person of a grant, of whom their provider is asked now and then. Raises LoginError
@@ -298,11 +298,11 @@ class TokenIssuer:
     async def _answer(
         self,
         client: LoginClient,
-        redeemed: Taken,
+        redemption: Taken,
         requested_scopes: tuple[str, ...],
         person: Person | None = None,
     ) -> dict[str, Any]:
-        grant = redeemed.grant
+        grant = redemption.grant
         person = person or msgspec.convert(grant.person, Person)
         has = self._parts.scopes.of(person.roles)
         scopes = tuple(scope for scope in grant.scopes if scope in has)
@@ -311,7 +311,7 @@ class TokenIssuer:
         answer = await self._token(
             client, person, sid=str(grant.id), resource=grant.resource, scopes=scopes
         )
-        return {**answer, "refresh_token": redeemed.refresh}
+        return {**answer, "refresh_token": redemption.refresh}
 
     async def _token(
         self,

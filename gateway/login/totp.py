@@ -50,9 +50,9 @@ def new_recovery_codes() -> list[str]:
     return ["-".join(text[n : n + 4] for n in range(0, 16, 4)) for text in texts]
 
 
-def plain_recovery_code(typed: str) -> str:
+def plain_recovery_code(text: str) -> str:
     """A typed code without what people write between its digits."""
-    return re.sub(r"[^0-9a-f]", "", typed.lower())
+    return re.sub(r"[^0-9a-f]", "", text.lower())
 
 
 def _totp(secret: str) -> TOTP:

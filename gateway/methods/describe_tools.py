@@ -116,14 +116,14 @@ def near(name: str, catalog: Catalog) -> list[str]:
     return _near(name, [candidate.name for candidate in catalog.tools if candidate.name != name])
 
 
-def _one(catalog: Catalog, profile: SelectedProfile, called: str, arguments: Json) -> Json:
+def _one(catalog: Catalog, profile: SelectedProfile, own_name: str, arguments: Json) -> Json:
     name, path = arguments["name"], arguments.get("path", "")
     tool = _find_tool(catalog, name)
     if tool is None:
         raise InvalidParams(unknown_tool(name, catalog))
 
     def readable(schema: Any) -> Any:
-        return _readable(schema, profile, called)
+        return _readable(schema, profile, own_name)
 
     return _part(tool, path, readable) if path else _whole(tool, readable)
 

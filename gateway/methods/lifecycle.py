@@ -170,15 +170,20 @@ class Subscriptions:
         return addresses
 
     async def _watch(
-        self, follower: Follower, uris: Sequence[str], meta: Mapping[str, Any], watched: list[str]
+        self,
+        follower: Follower,
+        uris: Sequence[str],
+        meta: Mapping[str, Any],
+        subscriptions: list[str],
     ) -> None:
-        """Subscribe to resources; `watched` collects the successful ones: servers may refuse."""
+        """Subscribe to resources; `subscriptions` collects the successful ones: servers may
+        refuse."""
         place = (follower.tenant, follower.toolset)
         for uri in uris:
             message = _message(RESOURCE_UPDATED, {"uri": uri, "_meta": meta})
             with suppress(Fault):
                 await self._hub.watches.add(place, uri, follower, message)
-                watched.append(uri)
+                subscriptions.append(uri)
 
 
 def _lists(filter_: ListenFilter, offered: Mapping[str, Any]) -> list[ListKind]:

@@ -124,7 +124,7 @@ def _project(
     value: Raw,
     path_tree: _SelectedFields,
     at: tuple[str, ...],
-    met: set[tuple[str, ...]],
+    places: set[tuple[str, ...]],
     *,
     arrays: int = 0,
 ) -> Raw | None:
@@ -139,14 +139,14 @@ def _project(
                 if name not in path_tree:
                     continue
                 place = (*at, name)
-                met.add(place)
-                projection = _project(member, path_tree[name], place, met)
+                places.add(place)
+                projection = _project(member, path_tree[name], place, places)
                 if projection is not None:
                     out[name] = projection
             return Raw(encode(out))
         case b"[" if arrays < ARRAYS_LIMIT:
             projected = [
-                _project(item, path_tree, at, met, arrays=arrays + 1) for item in _array(value)
+                _project(item, path_tree, at, places, arrays=arrays + 1) for item in _array(value)
             ]
             return Raw(encode([item for item in projected if item is not None]))
     return None

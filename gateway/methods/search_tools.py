@@ -299,11 +299,11 @@ def _found_tools(
     return {"tools": fitted.entries, **before, **({"more": more} if more else {})}
 
 
-def _advice(folded: int, left_out: int, schemas: bool) -> str:
+def _advice(omissions: int, left_out: int, schemas: bool) -> str:
     """Text on what an answer omits, and how to get it."""
     searchable_text = []
-    if schemas and folded:
-        searchable_text.append(f"{folded} without input schema: {DESCRIBES} tells it.")
+    if schemas and omissions:
+        searchable_text.append(f"{omissions} without input schema: {DESCRIBES} tells it.")
     if left_out:
         searchable_text.append(f"{left_out} left out: ask for fewer (limit), or more precisely.")
     return " ".join(searchable_text)

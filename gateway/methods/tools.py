@@ -317,20 +317,20 @@ class ToolMethods:
             raise InvalidParams(text) from error
 
     async def _run(
-        self, plan: CallPlan, arguments: Json, context: Context, called: str = ""
+        self, plan: CallPlan, arguments: Json, context: Context, listed_name: str = ""
     ) -> ToolResult:
-        """`called`: the tool's name in the caller's list, where that differs. Raises
+        """`listed_name`: the tool's name in the caller's list, where that differs. Raises
         InvalidArguments."""
         tool, action, reserved = plan.tool, plan.action, NOTHING_ASKED
         if action is not None:
             self._check_action(action, context)
-        if called or FIELDS in arguments or CONTINUE in arguments:
+        if listed_name or FIELDS in arguments or CONTINUE in arguments:
             try:
-                reserved, arguments = self._answering.split_arguments(tool, arguments, called)
+                reserved, arguments = self._answering.split_arguments(tool, arguments, listed_name)
             except InvalidParams as fault:
                 raise _refusal(tool, fault.message) from fault
             if reserved.handle is not None:
-                name = called or tool.name
+                name = listed_name or tool.name
                 return await self._answering.continue_answer(
                     reserved.handle, name, tool.id, context
                 )

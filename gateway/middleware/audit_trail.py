@@ -211,9 +211,9 @@ class AuditTrail:
             )
         )
 
-    def _format_shown(self, tool: Tool, arguments: Any, encoded: bytes) -> bytes:
+    def _format_shown(self, tool: Tool, arguments: Any, data: bytes) -> bytes:
         return format_arguments(
-            arguments, encoded, self._masks_of(tool), self._settings.arguments_bytes
+            arguments, data, self._masks_of(tool), self._settings.arguments_bytes
         )
 
     def _sent_shown(self, context: Context, request: Request, arguments: bytes) -> bytes:

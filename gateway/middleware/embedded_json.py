@@ -45,11 +45,11 @@ class EmbeddedJson:
         return "".join(_write_part(text, parsed, value, prose) for text, parsed in self.parts)
 
 
-def _write_part(text: str, parsed: Any, value: Change, prose: Callable[[str], str]) -> str:
-    if parsed is None:
+def _write_part(text: str, document: Any, value: Change, prose: Callable[[str], str]) -> str:
+    if document is None:
         return prose(text)
-    after = value(parsed)
-    return text if after is parsed else encode(after).decode()
+    after = value(document)
+    return text if after is document else encode(after).decode()
 
 
 def _parts(text: str) -> Iterator[tuple[str, Any]]:

@@ -198,20 +198,20 @@ def _read(raw: bytes) -> tuple[Any, bool]:
         return None, not raw
 
 
-def hide(inspected: InspectedResult, hidden: Iterable[str]) -> None:
+def hide(result: InspectedResult, hidden: Iterable[str]) -> None:
     """Mask `hidden` values wherever a result repeats them. Raises InvalidPattern if too many."""
     long = sorted((text for text in hidden if len(text) >= SHORTEST), key=len, reverse=True)
     if long:
         any_of = Pattern.of_any(long)
         numbers = frozenset(long)
-        inspected.value = _without(inspected.value, any_of, numbers)
-        inspected.texts = [
+        result.value = _without(result.value, any_of, numbers)
+        result.texts = [
             _change_text(text, lambda value: _without(value, any_of, numbers))
-            for text in inspected.texts
+            for text in result.texts
         ]
     if short := [text for text in hidden if 0 < len(text) < SHORTEST]:
         words = Pattern.of_words(short)
-        inspected.texts = [_mask_words(text, words) for text in inspected.texts]
+        result.texts = [_mask_words(text, words) for text in result.texts]
 
 
 def _change_text(text: str, change: Callable[[Any], Any]) -> str:

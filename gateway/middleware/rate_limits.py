@@ -367,11 +367,11 @@ def _rate_bound(
 
 
 def _sharing_key(
-    limited: tuple[str, str], rate: Rate, tenant: str, owner: RateKey | None
+    subject: tuple[str, str], rate: Rate, tenant: str, owner: RateKey | None
 ) -> RateKey:
-    """Key of those who share a rate; `limited`: the setting, and the tool or the source. Where no
+    """Key of those who share a rate; `subject`: the setting, and the tool or the source. Where no
     token is required, all callers are one."""
-    setting, name = limited
+    setting, name = subject
     if rate.per == "tenant":
         return setting, tenant, name
     return (setting, rate.per, name, *((owner or ()) if rate.per == "caller" else ()))

@@ -116,24 +116,24 @@ class JobRunner:
                 await self._store_report(lambda: self.store.wait_again(claim, failed=False))
             raise
 
-    async def _settle(self, claim: Claim, watched: _Watched) -> float | None:
+    async def _settle(self, claim: Claim, job: _Watched) -> float | None:
         run = _Run(
             claim,
             self.find,
-            watched=watched,
+            watched=job,
             settings=self.settings,
             on_act=self.on_act,
             caller=self.caller,
             judge=self.judge,
         )
-        outcome = await watched.run(run.outcome)
+        outcome = await job.run(run.outcome)
         if isinstance(outcome, _Pause):
             is_stored = await self._store_report(
                 lambda: self.store.wait_again(claim, failed=outcome.failed)
             )
             return outcome.delay_s if is_stored else None
         end = outcome or JobEnd("cancelled")
-        if await self._store_report(lambda: self.store.end(claim, end, watched.now)):
+        if await self._store_report(lambda: self.store.end(claim, end, job.now)):
             run.tell(end)
         return None
 

@@ -63,16 +63,16 @@ def cursor(after: str) -> str:
     return base64.urlsafe_b64encode(after.encode()).decode().rstrip("=")
 
 
-def place(sealed: str | None) -> str:
+def place(cursor_text: str | None) -> str:
     """The key in a cursor; "" without one. Raises ProblemDetails for a foreign one."""
-    if sealed is None:
+    if cursor_text is None:
         return ""
     try:
-        padded = sealed.encode("ascii") + b"=" * (-len(sealed) % 4)
+        padded = cursor_text.encode("ascii") + b"=" * (-len(cursor_text) % 4)
         after = base64.b64decode(padded, altchars=b"-_", validate=True).decode()
     except (UnicodeError, binascii.Error) as error:
         raise unknown() from error
-    if cursor(after) != sealed or "\0" in after:
+    if cursor(after) != cursor_text or "\0" in after:
         raise unknown()
     return after
 

@@ -39,8 +39,8 @@ def caller_of(context: Context) -> bytes:
     return msgspec.json.encode(stored)
 
 
-def read_caller(stored: str | bytes) -> StoredCaller:
-    return _callers.decode(stored)
+def read_caller(data: str | bytes) -> StoredCaller:
+    return _callers.decode(data)
 
 
 def later_context(

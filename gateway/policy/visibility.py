@@ -249,19 +249,19 @@ class PolicyView:
                 current = engine.policy is self._policy  # unless the settings changed meanwhile
                 self._take(tenant, rules, engine if current else self._engine(rules))
 
-    def apply(self, tenant: str, stored: Mapping[str, Rule]) -> None:
+    def apply(self, tenant: str, rules: Mapping[str, Rule]) -> None:
         """Replace the stored rules of `tenant`."""
-        self._take(tenant, stored, self._engine(stored))
+        self._take(tenant, rules, self._engine(rules))
 
-    def _engine(self, stored: Mapping[str, Rule]) -> Engine:
-        return Engine(self._policy, stored, self._callers) if stored else self._usual
+    def _engine(self, rules: Mapping[str, Rule]) -> Engine:
+        return Engine(self._policy, rules, self._callers) if rules else self._usual
 
-    def _take(self, tenant: str, stored: Mapping[str, Rule], engine: Engine) -> None:
-        self._stored[tenant] = stored
+    def _take(self, tenant: str, rules: Mapping[str, Rule], engine: Engine) -> None:
+        self._stored[tenant] = rules
         before = self._of[tenant].engine if tenant in self._of else self._usual
         if engine.digest == before.digest:
             return
-        for name in sorted(stored.keys() & self._policy.rules.keys()):
+        for name in sorted(rules.keys() & self._policy.rules.keys()):
             log.warning("rule_overridden", extra={"rule": name, "tenant": tenant})
         for rule in engine.rules:
             if rule.broken is not None:
@@ -312,19 +312,19 @@ class PolicyView:
         view = views.use(key)
         return view or views.put(key, _view(catalog, hidden, _denied_ids(full_catalog, elsewhere)))
 
-    def admits(self, context: Context, located: ResourceLocation) -> bool:
+    def admits(self, context: Context, location: ResourceLocation) -> bool:
         """Whether the caller may read a resource. One that is not listed is judged as if listed
         under its URI; one from a template follows the template, unless a rule denies it."""
         rules = self._rules(context.principal.tenant)
         if rules.engine.allows_all:
             return True
         standing = _caller(rules, context).standing
-        item, verdict = located.item, rules.engine.verdict
+        item, verdict = location.item, rules.engine.verdict
         if item is not None and verdict(standing, Subject.of_item(item)).is_hidden:
             return False
         if item is not None and item.kind == "resource":
             return True
-        subject = Subject.item_subject("resource", located.uri, located.source.name)
+        subject = Subject.item_subject("resource", location.uri, location.source.name)
         verdict_ = verdict(standing, subject)
         return not verdict_.is_hidden or (item is not None and verdict_.decision.rule == DEFAULT)
 

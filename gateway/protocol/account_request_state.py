@@ -8,9 +8,9 @@ MOST = 3  # requests of one call
 OWN_MEMBERS = ("requestState", "inputResponses")
 
 
-def make_state(times: int, sealed: str) -> str:
-    """`sealed`: the state of the call that is retried, "" without one."""
-    return f"{STATE}{times}:{sealed}" if sealed else f"{STATE}{times}"
+def make_state(times: int, call_state: str) -> str:
+    """`call_state`: the state of the call that is retried, "" without one."""
+    return f"{STATE}{times}:{call_state}" if call_state else f"{STATE}{times}"
 
 
 def split_state(params: Mapping[str, Any]) -> tuple[str, str]:

@@ -183,9 +183,9 @@ class ClientRequests:
             _settle(request.answered, answer)
 
 
-def _settle(answered: "asyncio.Future[ClientAnswer]", answer: ClientAnswer) -> None:
-    if not answered.done():
-        answered.set_result(answer)
+def _settle(waiter: "asyncio.Future[ClientAnswer]", answer: ClientAnswer) -> None:
+    if not waiter.done():
+        waiter.set_result(answer)
 
 
 def _result(answer: ClientAnswer) -> Any:

@@ -43,8 +43,8 @@ POLL_S = 0.2  # while waiting for the first connection
 
 
 @asynccontextmanager
-async def connection_of(opened: GetDatabase) -> AsyncIterator[AsyncConnection]:
-    database = opened()
+async def connection_of(get_database: GetDatabase) -> AsyncIterator[AsyncConnection]:
+    database = get_database()
     if database is None:
         raise Unavailable(UNAVAILABLE)
     try:

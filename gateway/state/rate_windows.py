@@ -214,11 +214,11 @@ class _Lease:
         self.spend(1, 0.0, 0.0)
         self.left = 0
 
-    def spend(self, granted: int, now: float, until: float) -> None:
-        """Spend `granted` uses from now on."""
-        self.size = self.left = granted
+    def spend(self, uses: int, now: float, until: float) -> None:
+        """Spend `uses` uses from now on."""
+        self.size = self.left = uses
         self.since, self.until = now, until
-        self.low = granted // LOW  # 0, too few to renew ahead: the next caller waits
+        self.low = uses // LOW  # 0, too few to renew ahead: the next caller waits
         self.fresh_until = until - (until - now) / LATE if self.low else until
 
     def keep_to_the_end(self) -> None:

@@ -227,7 +227,7 @@ class RedisSessions:
         self, session_id: str, change: SessionChange, ttl_s: float
     ) -> SessionRecord | None:
         fields, removed = _changed_fields(change)
-        return await self._run(session_id, ttl_s, grows=1, fields=fields, removed=removed)
+        return await self._run(session_id, ttl_s, grows=1, fields=fields, removed_fields=removed)
 
     async def delete(self, session_id: str) -> bool:
         with translated_errors():
@@ -282,10 +282,10 @@ class RedisSessions:
         *,
         grows: int = 0,
         fields: Mapping[bytes, bytes] = MappingProxyType({}),
-        removed: Sequence[bytes] = (),
+        removed_fields: Sequence[bytes] = (),
     ) -> SessionRecord | None:
         pairs, ttl_ms = _pairs(fields), milliseconds(ttl_s) if ttl_s else 0
-        arguments: list[Any] = [ttl_ms, grows, len(pairs), *pairs, *removed]
+        arguments: list[Any] = [ttl_ms, grows, len(pairs), *pairs, *removed_fields]
         with translated_errors():
             reply = await self._session([await self._key(session_id)], arguments)
         return _read(session_id, reply)

@@ -149,7 +149,7 @@ def call_headers(
     *,
     side: Side | None = None,
     auth_first: bool = True,
-    mirrored: Mapping[str, str] | None = None,
+    routing_headers: Mapping[str, str] | None = None,
 ) -> CallHeaders:
     """The headers meant for a service. Raises InvalidRequest for a repeated Idempotency-Key."""
     if headers.key_repeated:
@@ -164,13 +164,13 @@ def call_headers(
         traceability_id=headers.traceability_id,
         traceparent=headers.traceparent,
         client=(scope.get("client") or ("",))[0],
-        mirrored=mirrored or NOT_MIRRORED,
+        mirrored=routing_headers or NOT_MIRRORED,
     )
 
 
-def one_command(carried: CallHeaders) -> None:
+def one_command(headers: CallHeaders) -> None:
     """Raises InvalidRequest for a batch that has an Idempotency-Key."""
-    if carried.idempotency_key is not None:
+    if headers.idempotency_key is not None:
         raise InvalidRequest("An Idempotency-Key is for one command; send each by itself")
 
 

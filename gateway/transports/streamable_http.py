@@ -111,7 +111,7 @@ class PostHandler:
             find = partial(sessions.find, principal=principal, toolset=toolset)
             admitted = admit(headers, message, find, front.sessionless)
             mirrored = headers.mirrored if admitted.revision.routing_headers else None
-            carried = call_headers(headers, scope, mirrored=mirrored)
+            carried = call_headers(headers, scope, routing_headers=mirrored)
             if isinstance(message, list):
                 one_command(carried)
             session = admitted.session
@@ -152,13 +152,13 @@ class PostHandler:
             self._pulse.leave(peer)
 
     async def _open(
-        self, admitted: AdmittedRequest, principal: Principal, toolset: str | None
+        self, request: AdmittedRequest, principal: Principal, toolset: str | None
     ) -> Session | None:
-        opens = admitted.opens
+        opens = request.opens
         if opens is None:
-            return admitted.session
+            return request.session
         return await self._front.sessions.open(
-            admitted.revision, principal, opens.client_info, opens.capabilities, toolset=toolset
+            request.revision, principal, opens.client_info, opens.capabilities, toolset=toolset
         )
 
     async def _answer(

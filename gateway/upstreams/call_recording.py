@@ -290,10 +290,10 @@ def _spellings(secret: str) -> set[str]:
     }
 
 
-def _password(encoded: str) -> str:
+def _password(credentials: str) -> str:
     """The password of basic credentials; "" where they cannot be read."""
     try:
-        return base64.b64decode(encoded).decode().partition(":")[2]
+        return base64.b64decode(credentials).decode().partition(":")[2]
     except ValueError:
         return ""
 

@@ -244,7 +244,7 @@ class Approvals(Tables):
             return decided
 
     async def _store_grant(
-        self, connection: AsyncConnection, decided: Approval, grant: Grant
+        self, connection: AsyncConnection, approval: Approval, grant: Grant
     ) -> None:
         """Raises NotPending."""
         stored = await connection.execute(
@@ -261,10 +261,10 @@ class Approvals(Tables):
             """,
             {
                 "host": self._host_id,
-                "id": decided.id,
+                "id": approval.id,
                 "tool": grant.tool,
                 "calls": grant.calls,
-                "until": grant.until or decided.expires,
+                "until": grant.until or approval.expires,
             },
         )
         if not stored.rowcount:

@@ -146,14 +146,14 @@ def rule_members(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _check(name: str, version: int, expected: int | None) -> None:
-    if expected not in {None, version}:
+def _check(name: str, version: int, expected_version: int | None) -> None:
+    if expected_version not in {None, version}:
         state = f"has version {version}" if version else "is not there"
-        raise PolicyChanged(f"the rule {name} {state}, not version {expected}")
+        raise PolicyChanged(f"the rule {name} {state}, not version {expected_version}")
 
 
-def _stored_rule(name: str, rule: dict[str, Any], version: int, updated: datetime) -> StoredRule:
-    return StoredRule(name, _read(name, rule), version, updated)
+def _stored_rule(name: str, rule: dict[str, Any], version: int, time: datetime) -> StoredRule:
+    return StoredRule(name, _read(name, rule), version, time)
 
 
 def _read(name: str, fields: dict[str, Any]) -> Rule:

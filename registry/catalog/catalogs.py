@@ -92,12 +92,12 @@ class Catalogs:
         """Whether some tenant has stored a toolset of this name, which is not in the settings."""
         return toolset in self._stored_names and toolset not in self._toolsets
 
-    def store(self, stored: Mapping[str, Mapping[str, ToolsetDefinition]]) -> None:
+    def store(self, toolsets: Mapping[str, Mapping[str, ToolsetDefinition]]) -> None:
         """Replace the stored toolsets of all tenants; unchanged ones keep their catalogs."""
         before, changed = self._stored, list[tuple[str, str]]()
         after: dict[str, dict[str, ToolsetDefinition]] = {}
-        for tenant in {*before, *stored}:
-            old, new = before.get(tenant, NO_STORED), stored.get(tenant, NO_STORED)
+        for tenant in {*before, *toolsets}:
+            old, new = before.get(tenant, NO_STORED), toolsets.get(tenant, NO_STORED)
             changed += [(tenant, name) for name in {*old, *new} if old.get(name) != new.get(name)]
             after[tenant] = {
                 name: old[name] if old.get(name) == toolset else toolset

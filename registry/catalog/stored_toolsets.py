@@ -187,10 +187,10 @@ def toolset_members(definition: ToolsetDefinition) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value != defaults.get(name)}
 
 
-def _check(name: str, version: int, expected: int) -> None:
-    if version != expected:
+def _check(name: str, version: int, expected_version: int) -> None:
+    if version != expected_version:
         state = f"has version {version}" if version else "is not there"
-        raise ToolsetChanged(f"the toolset {name} {state}, not version {expected}")
+        raise ToolsetChanged(f"the toolset {name} {state}, not version {expected_version}")
 
 
 def _stored_toolset(row: dict[str, Any]) -> StoredToolset | None:

@@ -177,15 +177,15 @@ class LeasedRows(Tables, Generic[Row]):
         self._values = values
 
     async def due(
-        self, limit: int, leased: Mapping[tuple[str, str], int], *, of_tenant: int, of_owner: int
+        self, limit: int, owners: Mapping[tuple[str, str], int], *, of_tenant: int, of_owner: int
     ) -> list[tuple[str, str, str]]:
         """Tenants, ids and owners of rows that no process works on, in the order of their turns.
-        `leased`: how many this process holds, by tenant and owner; `of_tenant`, `of_owner`: how
+        `owners`: how many this process holds, by tenant and owner; `of_tenant`, `of_owner`: how
         many it may hold."""
         values = {
-            "hosts": [tenant for tenant, _ in leased],
-            "owners": [owner for _, owner in leased],
-            "counts": list(leased.values()),
+            "hosts": [tenant for tenant, _ in owners],
+            "owners": [owner for _, owner in owners],
+            "counts": list(owners.values()),
             "of_tenant": of_tenant,
             "of_owner": of_owner,
             "limit": limit,

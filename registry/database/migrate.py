@@ -95,7 +95,7 @@ async def migrate(
     done: list[str] = []
     try:
         async with _migration_lock(connection):
-            for migration in pending(migrations(components), await _applied_migrations(connection)):
+            for migration in pending(migrations(components), await _applied_rows(connection)):
                 await _apply(connection, migration)
                 done.append(migration.label)
     except psycopg.errors.InsufficientPrivilege as error:
@@ -113,7 +113,7 @@ async def status(
     connection: AsyncConnection, components: Sequence[Component] = (REGISTRY,)
 ) -> list[MigrationState]:
     """The migrations of these components in order, then unknown ones applied to the database."""
-    applied = await _applied_migrations(connection)
+    applied = await _applied_rows(connection)
     names = {migration.key: migration.name for migration in migrations(components)}
     others = {key: applied[key][0] for key in sorted(applied.keys() - names.keys())}
     return [
@@ -122,22 +122,25 @@ async def status(
     ]
 
 
-def pending(all_migrations: Sequence[Migration], applied: MigrationsApplied) -> list[Migration]:
+def pending(
+    all_migrations: Sequence[Migration], applied_rows: MigrationsApplied
+) -> list[Migration]:
     """The pending migrations. Raises if an applied one has been changed since."""
     keys = {migration.key for migration in all_migrations}
     components = {migration.component for migration in all_migrations}
-    if newer := sorted(key for key in applied.keys() - keys if key[0] in components):
+    if newer := sorted(key for key in applied_rows.keys() - keys if key[0] in components):
         log.warning(
-            "database_newer", extra={"migrations": [f"{key[0]}/{applied[key][0]}" for key in newer]}
+            "database_newer",
+            extra={"migrations": [f"{key[0]}/{applied_rows[key][0]}" for key in newer]},
         )
     for migration in all_migrations:
-        if migration.key in applied and applied[migration.key][1] != migration.checksum:
+        if migration.key in applied_rows and applied_rows[migration.key][1] != migration.checksum:
             raise ChangedMigration(
                 f"migration {migration.label} was changed after it was applied to this database, "
                 "as happens between development versions; use the version that applied it. Or "
                 "start with an empty database, and import sources and skills again"
             )
-    return [migration for migration in all_migrations if migration.key not in applied]
+    return [migration for migration in all_migrations if migration.key not in applied_rows]
 
 
 _CREATE_VERSIONS = """
@@ -165,7 +168,7 @@ async def _apply(connection: AsyncConnection, migration: Migration) -> None:
         )
 
 
-async def _applied_migrations(connection: AsyncConnection) -> MigrationsApplied:
+async def _applied_rows(connection: AsyncConnection) -> MigrationsApplied:
     result = await connection.execute(
         "SELECT bool_or(attname = 'component') FROM pg_attribute"
         " WHERE attrelid = to_regclass('schema_version_t')"

@@ -172,8 +172,8 @@ def _check_name(name: str) -> None:
         raise BackupRefused(f"{name}: expected the name of a backup, as in `toolgate backup list`")
 
 
-def _names_among(stored: Sequence[str], suffix: str) -> set[str]:
-    names = (name.removesuffix(suffix) for name in stored if name.endswith(suffix))
+def _names_among(files: Sequence[str], suffix: str) -> set[str]:
+    names = (name.removesuffix(suffix) for name in files if name.endswith(suffix))
     return {name for name in names if _NAME.fullmatch(name)}
 
 

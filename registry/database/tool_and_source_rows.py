@@ -147,22 +147,22 @@ def source_of(row: StoredSource) -> Source:
     )
 
 
-def options_of(source: str, kind: str, stored: Mapping[str, Any]) -> Options:
+def options_of(source: str, kind: str, column: Mapping[str, Any]) -> Options:
     """Source options, without unknown ones of a newer release, as in `readable`."""
     options_type = facts_of(kind).options
     try:
-        return msgspec.convert(stored, options_type)
+        return msgspec.convert(column, options_type)
     except msgspec.ValidationError as error:
         log.warning("options_not_readable", extra={"source": source, "reason": str(error)})
         return options_type()
 
 
 def _readable(
-    column: str, source: str, stored: dict[str, Any] | None, value_type: type[T]
+    column: str, source: str, value: dict[str, Any] | None, value_type: type[T]
 ) -> T | None:
     """The value of a column, without what only a newer release can read."""
     try:
-        return None if stored is None else msgspec.convert(stored, value_type)
+        return None if value is None else msgspec.convert(value, value_type)
     except msgspec.ValidationError as error:
         facts = {"source": source, "column": column, "reason": str(error)}
         log.warning("source_not_readable", extra=facts)

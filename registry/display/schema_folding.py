@@ -396,17 +396,17 @@ class _Folding:
         return False
 
 
-def _repair(folded: Json, raw: Json) -> None:
+def _repair(schema: Json, raw: Json) -> None:
     """Remove keywords whose meaning changes once others are omitted."""
     if isinstance(raw.get("oneOf"), list) and not _plainly(raw["oneOf"]):
-        branches = folded.pop("oneOf")
-        folded.setdefault("anyOf", branches)
-    if any(keyword in raw and keyword not in folded for keyword in CONDITIONS):
+        branches = schema.pop("oneOf")
+        schema.setdefault("anyOf", branches)
+    if any(keyword in raw and keyword not in schema for keyword in CONDITIONS):
         for keyword in CONDITIONS:
-            folded.pop(keyword, None)
-    if "contains" in raw and "contains" not in folded:
+            schema.pop(keyword, None)
+    if "contains" in raw and "contains" not in schema:
         for keyword in _COUNT_KEYWORDS:
-            folded.pop(keyword, None)
+            schema.pop(keyword, None)
 
 
 def _plainly(branches: list[Any]) -> bool:

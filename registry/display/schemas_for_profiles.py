@@ -246,12 +246,12 @@ class _Rewriting:
             self._one_type(schema, [stated] if stated == "null" else list(stated))
         return schema
 
-    def _one_type(self, schema: Json, stated: list[str]) -> None:
+    def _one_type(self, schema: Json, type_names: list[str]) -> None:
         """Reduce the `type` of `schema`, in place, to one of several types, or none."""
-        types = [name for name in stated if name != "null"]
+        types = [name for name in type_names if name != "null"]
         if "number" in types and "integer" in types:
             types.remove("integer")
-        if len(types) < len(stated) and "null" in stated:
+        if len(types) < len(type_names) and "null" in type_names:
             schema["nullable"] = True
         del schema["type"]
         if len(types) < 2:
@@ -304,8 +304,8 @@ class _Rewriting:
         return schema
 
 
-def _as_list(stated: Any) -> list[Any]:
-    return stated if isinstance(stated, list) else [stated]
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _is_null(schema: Any) -> bool:

@@ -285,10 +285,10 @@ class _Types:
         text = None if default is None else self._literal(default)
         return _Field(name, type_, argument.required, text)
 
-    def _of(self, schema: Any, depth: int, seen: frozenset[str], nested: int) -> _Union:
-        """The type of a schema, with objects inside each other to `depth`. `seen` are the
-        references around it, `nested` the number of schemas."""
-        parts = list(self._parts(schema, seen, nested))
+    def _of(self, schema: Any, depth: int, references: frozenset[str], level: int) -> _Union:
+        """The type of a schema, with objects inside each other to `depth`. `references` are the
+        references around it, `level` the number of schemas."""
+        parts = list(self._parts(schema, references, level))
         for part, _ in parts:
             if "const" in part or isinstance(part.get("enum"), list):
                 return self._values([part["const"]] if "const" in part else part["enum"])
@@ -296,28 +296,28 @@ class _Types:
         if not any(isinstance(part.get("properties"), dict) for part, _ in parts):
             for part, around in parts:
                 branches = list(subschemas(part, UNIONS))
-                union = _unite([self._of(branch, depth, around, nested + 1) for branch in branches])
+                union = _unite([self._of(branch, depth, around, level + 1) for branch in branches])
                 if union.literals or union.types:
                     return union
-        return _Union(types=tuple(self._kind(kind, parts, depth, nested) for kind in kinds))
+        return _Union(types=tuple(self._kind(kind, parts, depth, level) for kind in kinds))
 
     def _parts(
-        self, schema: Any, seen: frozenset[str], nested: int
+        self, schema: Any, references: frozenset[str], level: int
     ) -> Iterator[tuple[Json, frozenset[str]]]:
         """The schemas that hold together: the schema, what it refers to, its `allOf`; each with
         the references that led to it. Of one that is around it already, the type alone."""
         self._left -= 1
-        if not isinstance(schema, dict) or not self.is_whole or nested > LEVELS:
+        if not isinstance(schema, dict) or not self.is_whole or level > LEVELS:
             return
-        yield schema, seen
+        yield schema, references
         if (reference := reference_of(schema)) is not None:
             target = find(self._root, reference)
-            if reference not in seen:
-                yield from self._parts(target, seen | {reference}, nested + 1)
+            if reference not in references:
+                yield from self._parts(target, references | {reference}, level + 1)
             elif isinstance(target, dict):
-                yield {"type": target.get("type")}, seen
+                yield {"type": target.get("type")}, references
         for branch in subschemas(schema, ("allOf",)):
-            yield from self._parts(branch, seen, nested + 1)
+            yield from self._parts(branch, references, level + 1)
 
     def _properties(self, parts: Sequence[tuple[Json, frozenset[str]]]) -> dict[str, _Property]:
         """The properties by name; those of alternatives are optional, with the types of all."""
@@ -349,20 +349,20 @@ class _Types:
         return islice(properties.items(), max(budget, 0))
 
     def _kind(
-        self, kind: str, parts: Sequence[tuple[Json, frozenset[str]]], depth: int, nested: int
+        self, kind: str, parts: Sequence[tuple[Json, frozenset[str]]], depth: int, level: int
     ) -> str:
         if kind == "object" and depth > 0:
-            return self._object(parts, depth, nested)
+            return self._object(parts, depth, level)
         if kind == "array":
             for part, seen in parts:
                 if isinstance(items := part.get("items"), dict):
                     each = [items, *subschemas(part, ("prefixItems",))]
-                    inner = [self._of(member, depth, seen, nested + 1) for member in each]
+                    inner = [self._of(member, depth, seen, level + 1) for member in each]
                     return self._language.array(_unite(inner))
         self._room -= len(self._language.kinds[kind])
         return self._language.kinds[kind]
 
-    def _object(self, parts: Sequence[tuple[Json, frozenset[str]]], depth: int, nested: int) -> str:
+    def _object(self, parts: Sequence[tuple[Json, frozenset[str]]], depth: int, level: int) -> str:
         properties = self._properties(parts)
         names = [name for name in properties if len(name) <= NAME_LENGTH]
         # required ones first where not all have room
@@ -372,7 +372,7 @@ class _Types:
         fields = []
         for name in names[: self._detail.fields]:
             member = properties[name]
-            type_ = self._of(member.schema, depth - 1, member.seen, nested + 1)
+            type_ = self._of(member.schema, depth - 1, member.seen, level + 1)
             fields.append(_Field(name, type_, member.required))
             self._room -= len(name)
         if fields:
@@ -380,7 +380,7 @@ class _Types:
         for part, seen in parts:
             values = part.get("additionalProperties")
             if isinstance(values, dict) and values and "patternProperties" not in part:
-                return self._language.mapping(self._of(values, depth - 1, seen, nested + 1))
+                return self._language.mapping(self._of(values, depth - 1, seen, level + 1))
         return self._language.kinds["object"]
 
     def _values(self, values: Sequence[Any]) -> _Union:

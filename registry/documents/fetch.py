@@ -90,14 +90,14 @@ async def fetch(
     limit_bytes: int,
     timeout_s: float,
     private_networks: bool,
-    named: bool = True,
+    by_operator: bool = True,
     validator: tuple[str, str] = ("", ""),
     redirects: int = REDIRECT_LIMIT,
     settings: FetchSettings = OF_DESCRIPTIONS,
 ) -> FetchedDocument:
     """Read `location`: a path, `file://` or http(s) URL. `timeout_s` holds for all redirects.
-    `named`: an operator chose it; else it must be public. `validator`: of what was fetched before.
-    `redirects`: how many are followed. `settings`: names of those that the limits come from.
+    `by_operator`: an operator chose it; else it must be public. `validator`: of what was fetched
+    before. `redirects`: how many are followed. `settings`: names of the settings of the limits.
 
     Raises `ImportRejected`, which names the remedy.
     """
@@ -108,7 +108,7 @@ async def fetch(
             limit_bytes,
             timeout_s,
             private_networks,
-            named=named,
+            by_operator=by_operator,
             validator=validator,
             redirects=redirects,
             settings=settings,
@@ -167,7 +167,7 @@ async def _fetch_url(
     timeout_s: float,
     private_networks: bool,
     *,
-    named: bool,
+    by_operator: bool,
     validator: tuple[str, str],
     redirects: int,
     settings: FetchSettings,
@@ -183,7 +183,7 @@ async def _fetch_url(
                 url,
                 limit_bytes,
                 private_networks,
-                named=named,
+                by_operator=by_operator,
                 validator=validator,
                 redirects=redirects,
                 settings=settings,
@@ -200,7 +200,7 @@ async def _follow(
     limit_bytes: int,
     private_networks: bool,
     *,
-    named: bool,
+    by_operator: bool,
     validator: tuple[str, str],
     redirects: int,
     settings: FetchSettings,
@@ -208,7 +208,7 @@ async def _follow(
     """Follow redirects by hand: each address is checked before connecting."""
     trusted = private_networks
     resolver: AbstractResolver = _Recorder()
-    if not named and not trusted:
+    if not by_operator and not trusted:
         resolver = ssrf_protection.PublicResolver()
         _check_literal(url, f"Cannot fetch {_public_url(url)}")
     for hop in range(redirects + 1):

@@ -236,10 +236,10 @@ def _is_of_text(type_: Any) -> bool:
     )
 
 
-def _restore_spelling(value: dict[str, Any], spelled: dict[Any, Any]) -> None:
+def _restore_spelling(value: dict[str, Any], spellings: dict[Any, Any]) -> None:
     """Replace values that YAML read as numbers or words, as 1.10 and 0x1F, by their spelling."""
-    for keyword in _TEXTS.intersection(spelled):
-        text = spelled[keyword]
+    for keyword in _TEXTS.intersection(spellings):
+        text = spellings[keyword]
         if isinstance(text, str):
             value[keyword] = text
         elif isinstance(value.get(keyword), list):
@@ -323,10 +323,10 @@ def _parse_text(content: str, location: str, unique: bool, notes: list[str]) -> 
         _reject_json(content, location, error)
 
 
-def _decode_json(encoded: bytes, notes: list[str]) -> Any:
+def _decode_json(data: bytes, notes: list[str]) -> Any:
     """The value of JSON text, with the members of duplicate keys; see `merge_duplicates`."""
-    value = msgspec.json.decode(encoded)
-    if is_all_of(encoded, value):
+    value = msgspec.json.decode(data)
+    if is_all_of(data, value):
         return value
 
     def read_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -336,7 +336,7 @@ def _decode_json(encoded: bytes, notes: list[str]) -> Any:
             members[key] = merge_duplicates(key, members[key], member, notes) if again else member
         return members
 
-    return json.loads(encoded, object_pairs_hook=read_members)
+    return json.loads(data, object_pairs_hook=read_members)
 
 
 def _reject_json(content: str, location: str, cause: Exception) -> NoReturn:

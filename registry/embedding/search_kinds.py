@@ -176,8 +176,8 @@ def columns(keys: Sequence[Key]) -> list[list[str]]:
     return [[host_id for host_id, _ in keys], [entity_id for _, entity_id in keys]]
 
 
-def _split_list(joined: str | None) -> list[str]:
-    return joined.split(", ") if joined else []
+def _split_list(text: str | None) -> list[str]:
+    return text.split(", ") if text else []
 
 
 TOOL = SearchKind("tool", texts=_tool_texts)

@@ -211,11 +211,11 @@ class Index:
                     missing[name].append(request.id)
         return dict(missing)
 
-    def _meant_tools(self, named: str) -> frozenset[str]:
+    def _meant_tools(self, name: str) -> frozenset[str]:
         """The tools that a name refers to; those of one name are alternatives."""
-        if named in self._ids:
-            return frozenset([named])
-        return frozenset(self._names.get(named, [named]))
+        if name in self._ids:
+            return frozenset([name])
+        return frozenset(self._names.get(name, [name]))
 
 
 def _request(row: Record) -> EvaluationRequest:

@@ -127,7 +127,7 @@ class Users(Tables):
         return await self._set_password(where, user.name, user.password, password=password)
 
     async def set_totp(
-        self, user: User, sealed: bytes, step: int, recovery: Sequence[bytes]
+        self, user: User, sealed_secret: bytes, step: int, recovery: Sequence[bytes]
     ) -> bool:
         """Set one-time codes up for a user who has none, whose password is still what was checked;
         all that the user has by logins ends. `step`: of the code that was shown; `recovery`:
@@ -137,7 +137,7 @@ class Users(Tables):
                 "UPDATE login_user_t SET totp = %s, totp_step = %s, recovery = %s"
                 " WHERE host_id = %s AND name = %s AND password = %s AND totp IS NULL"
                 " AND disabled_ts IS NULL",
-                [sealed, step, [*recovery], self._host_id, user.name, user.password],
+                [sealed_secret, step, [*recovery], self._host_id, user.name, user.password],
             )
             if done.rowcount:
                 await self._end(connection, user.tenant, user.name)

@@ -117,14 +117,14 @@ class _Bid(NamedTuple):
     covered: float
 
 
-def _bid(place: int, ranked: RankedCandidate, nearest: Sequence[float], chosen: int = 0) -> _Bid:
+def _bid(place: int, hit: RankedCandidate, nearest: Sequence[float], picks: int = 0) -> _Bid:
     """With the score of what it adds to the sentences, to which those before are so near."""
-    added, candidate = 0.0, ranked.candidate
+    added, candidate = 0.0, hit.candidate
     for cosine, nearest_cosine in zip(candidate.sentences or (), nearest, strict=False):
         if cosine > nearest_cosine:
             added += cosine - nearest_cosine
     covered = round(COVERAGE * added * candidate.weight, DIGITS)
-    return _Bid(-round(ranked.score + covered, DIGITS), place, chosen, covered)
+    return _Bid(-round(hit.score + covered, DIGITS), place, picks, covered)
 
 
 def enough(docs: int) -> float:

@@ -150,7 +150,7 @@ class Search:
                 self._refuse_words()
         result = SearchResult(note=run.note(encoded))
         if prepared:
-            finish = partial(run.finish, prepared=prepared, encoded_query=encoded)
+            finish = partial(run.finish, parts=prepared, encoded_query=encoded)
             result = await self._read(pool, finish)
         whole_ms = (time.perf_counter() - started) * 1000
         took = Timings(encoded.took_ms, whole_ms - encoded.took_ms)

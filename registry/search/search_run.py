@@ -162,36 +162,34 @@ class SearchRun:
     async def finish(
         self,
         transaction: Transaction,
-        prepared: Sequence[PreparedPart],
+        parts: Sequence[PreparedPart],
         encoded_query: EncodedQuery,
     ) -> SearchResult:
         candidates: list[Candidate] = []
-        for part in prepared:
+        for part in parts:
             candidates += await self._candidates(transaction, part, encoded_query)
         worded = encoded_query.vectors is None
-        replaced = max(part.replaced for part in prepared)
+        replaced = max(part.replaced for part in parts)
         share = 0.0 if worded else self._share * meaning_left(replaced)
-        least = 0.0 if worded else enough(sum(part.plan.docs for part in prepared))
+        least = 0.0 if worded else enough(sum(part.plan.docs for part in parts))
         best = covering(rank(candidates, share, len(candidates), least), self._query.limit)
-        note = self.note(encoded_query, max(part.missing for part in prepared))
-        path: Path = "lexical" if worded else prepared[0].path
-        fits = None if note or self._query.mode != "hybrid" else self._fit(candidates, prepared)
+        note = self.note(encoded_query, max(part.missing for part in parts))
+        path: Path = "lexical" if worded else parts[0].path
+        fits = None if note or self._query.mode != "hybrid" else self._fit(candidates, parts)
         poor = fits is not None and fits < self._settings.min_fit
         warning = POOR.format(fits) if poor else None
         if not worded and self._query.mode == "hybrid":
             bm25 = max((candidate.bm25 for candidate in candidates), default=0.0)
-            docs = sum(part.plan.docs for part in prepared)
+            docs = sum(part.plan.docs for part in parts)
             warning = language_note(self._text, self._model, bm25=bm25, docs=docs) or warning
         return SearchResult(await self._hits(transaction, best), note, warning, fits, path)
 
-    def _fit(
-        self, candidates: Sequence[Candidate], prepared: Sequence[PreparedPart]
-    ) -> float | None:
+    def _fit(self, candidates: Sequence[Candidate], parts: Sequence[PreparedPart]) -> float | None:
         """Filters may leave fewer tools than there are: then it is that of as many as were
         compared, which is rather too high."""
         if self._query.kind is not TOOL or not candidates:
             return None
-        docs = sum(part.plan.docs for part in prepared)
+        docs = sum(part.plan.docs for part in parts)
         return fit(
             candidates, len(candidates) if self._narrowed is not None else docs, self._model or ""
         )

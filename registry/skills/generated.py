@@ -47,17 +47,17 @@ def tag_texts(document: bytes, source: str) -> dict[str, str]:
 def generate_skills(
     source: str,
     tools: Iterable[Tool],
-    tagged: Mapping[str, Sequence[str]],
+    tools_by_tag: Mapping[str, Sequence[str]],
     tag_text: Mapping[str, str],
     *,
     tags: Sequence[str] = (),
 ) -> list[SkillFolder]:
-    """One skill for each tag, or each selected tag. `tagged` has the ids of the tools of a tag,
-    `tag_text` its description."""
+    """One skill for each tag, or each selected tag. `tools_by_tag` has the ids of the tools of a
+    tag, `tag_text` its description."""
     by_id = {tool.id: tool for tool in tools}
     folders = []
     used_names: set[str] = set()
-    for tag, ids in tagged.items():
+    for tag, ids in tools_by_tag.items():
         tools_of_tag = sorted((by_id[id_] for id_ in ids if id_ in by_id), key=_sort_key)
         if not tools_of_tag or (tags and tag not in tags):
             continue

@@ -234,11 +234,11 @@ def _description(description: Any, where: str) -> str:
     return description.strip()
 
 
-def _tools(named: Any, where: str) -> tuple[str, ...]:
+def _tools(value: Any, where: str) -> tuple[str, ...]:
     """The tool names of a string separated by spaces or commas, or of a list."""
-    if named is None:
+    if value is None:
         return ()
-    texts = named if isinstance(named, list) else [named]
+    texts = value if isinstance(value, list) else [value]
     if not all(isinstance(text, str) for text in texts):
         _reject(where, "allowed-tools must be a text, names of tools with spaces between them")
     return _limit_names(

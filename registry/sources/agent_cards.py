@@ -48,7 +48,7 @@ async def fetch_card(
         limit_bytes=limits.card_limit_bytes,
         timeout_s=limits.card_timeout_s,
         private_networks=limits.private_networks,
-        named=not guarded,
+        by_operator=not guarded,
         validator=validator,
         settings=_SETTINGS,
     )

@@ -233,7 +233,7 @@ async def find_graphql(spec: ImportSpec, limits: Imports, origins: Origins) -> F
     check_public(spec)
     options = _options(spec)
     if not is_endpoint(spec.location):
-        location, data = await _fetch(spec.location, limits, named=not options.guarded)
+        location, data = await _fetch(spec.location, limits, by_operator=not options.guarded)
     elif origins.lister is None:
         raise ImportRejected(
             f"The source {spec.name} is a GraphQL endpoint: {OWN_TENANT}; "
@@ -249,13 +249,13 @@ async def find_graphql(spec: ImportSpec, limits: Imports, origins: Origins) -> F
     return reread(replace(spec, location=location), bundle.pack(location), limits)
 
 
-async def _fetch(location: str, limits: Imports, *, named: bool = True) -> tuple[str, bytes]:
+async def _fetch(location: str, limits: Imports, *, by_operator: bool = True) -> tuple[str, bytes]:
     fetched = await fetch(
         location,
         limit_bytes=limits.document_limit_bytes,
         timeout_s=limits.fetch_timeout_s,
         private_networks=limits.private_networks,
-        named=named,
+        by_operator=by_operator,
     )
     return fetched.location, fetched.data
 

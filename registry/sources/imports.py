@@ -98,17 +98,17 @@ def stated_base_url(spec: ImportSpec) -> str | None:
     return spec.base_url
 
 
-def same_origin(entered: str, declared: str | None) -> bool:
+def same_origin(location: str, server_url: str | None) -> bool:
     """Whether the declared server has the origin that the operator entered, which is trusted
     already."""
-    return declared is not None and urlsplit(entered)[:2] == urlsplit(declared)[:2]
+    return server_url is not None and urlsplit(location)[:2] == urlsplit(server_url)[:2]
 
 
-def leads_home(spec: ImportSpec, declared: str | None) -> bool:
+def leads_home(spec: ImportSpec, server_url: str | None) -> bool:
     """Whether the declared server is where the operator has said that calls may go."""
-    if declared is None or same_origin(spec.location, declared):
-        return declared is not None
-    parts = urlsplit(declared)
+    if server_url is None or same_origin(spec.location, server_url):
+        return server_url is not None
+    parts = urlsplit(server_url)
     return not {parts.hostname, parts.netloc}.isdisjoint(spec.options.allowed_hosts)
 
 

@@ -85,8 +85,8 @@ def _plan(tools: Sequence[_Named], wing_names: Collection[str]) -> _Plan:
     return _Plan(renamed, names, plain)
 
 
-def log_renamed(host_id: str, renamed: Sequence[RenamedTool]) -> None:
-    for tool in renamed:
+def log_renamed(host_id: str, tools: Sequence[RenamedTool]) -> None:
+    for tool in tools:
         log.warning(
             "tool_renamed",
             extra={

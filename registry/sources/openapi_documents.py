@@ -115,9 +115,10 @@ class GatheredFiles:
 
 
 async def gather_files(
-    location: str, entry: str | None, limits: Imports, *, named: bool = True
+    location: str, entry: str | None, limits: Imports, *, by_operator: bool = True
 ) -> GatheredFiles:
-    """Gather `named` as `fetch` returned it. Raises ImportRejected when there is no entry file."""
+    """Gather the files of a description; `by_operator` as in `fetch`. Raises ImportRejected when
+    there is no entry file."""
     path = local_path(location)
     if path is not None and await anyio.Path(path).is_dir():
         folder = await to_thread.run_sync(FolderContainer, path, limits.local_files_limit)
@@ -127,7 +128,7 @@ async def gather_files(
         limit_bytes=limits.document_limit_bytes,
         timeout_s=limits.fetch_timeout_s,
         private_networks=limits.private_networks,
-        named=named,
+        by_operator=by_operator,
     )
     if first.data.startswith(ZIP):
         archive = await to_thread.run_sync(
@@ -139,7 +140,7 @@ async def gather_files(
             f"{first.location} is one file; an entry is named in a directory or an archive."
         )
     if path is None:
-        remote = RemoteFiles(limits, first, location if named else "")
+        remote = RemoteFiles(limits, first, location if by_operator else "")
         return await _Gathering(first.location, None, remote, limits).run(first)
     folder = await to_thread.run_sync(FolderContainer, path.parent, limits.local_files_limit)
     return await _Gathering(path.name, folder, RemoteFiles(limits), limits).run(first)
@@ -202,7 +203,7 @@ class RemoteFiles:
             limit_bytes=limit,
             timeout_s=timeout_s,
             private_networks=self._limits.private_networks,
-            named=same_origin or overlay_file,
+            by_operator=same_origin or overlay_file,
         )
         return fetched.data
 
@@ -296,7 +297,9 @@ async def find_openapi(spec: ImportSpec, limits: Imports, _origins: Origins) -> 
     """All files of the description at the location, and its overlay. Raises ImportRejected."""
     check_public(spec)
     options = _options(spec)
-    gathered = await gather_files(spec.location, options.entry, limits, named=not options.guarded)
+    gathered = await gather_files(
+        spec.location, options.entry, limits, by_operator=not options.guarded
+    )
     bundle = gathered.bundle
     if options.overlay is not None:
         check_overlay(options.overlay)  # the description's own location is stored without

@@ -79,10 +79,10 @@ def reason(pin: Document | None, definition: Document) -> str:
     return f"{' and '.join(changed) or 'definition'} changed"
 
 
-def _members(pinned: Document) -> Document:
+def _members(definition: Document) -> Document:
     """The parts of a definition, by the server's names for them."""
-    members = {name: value for name, value in pinned.items() if name != MORE}
-    more: Document = pinned.get(MORE, {})
+    members = {name: value for name, value in definition.items() if name != MORE}
+    more: Document = definition.get(MORE, {})
     return members | more
 
 

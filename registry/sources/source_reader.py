@@ -87,7 +87,7 @@ async def find_description(spec: ImportSpec, limits: Imports, _origins: Origins)
         limit_bytes=limits.document_limit_bytes,
         timeout_s=limits.fetch_timeout_s,
         private_networks=limits.private_networks,
-        named=not spec.options.guarded,
+        by_operator=not spec.options.guarded,
     )
     return reread(replace(spec, location=fetched.location), fetched.data)
 

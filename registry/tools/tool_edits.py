@@ -221,7 +221,7 @@ class ToolEdits:
         return row[0], catalog_row, row[1]
 
     async def _check_version(
-        self, connection: AsyncConnection, tool_id: str, expected: int | None
+        self, connection: AsyncConnection, tool_id: str, expected_version: int | None
     ) -> None:
         """Optimistic concurrency check, in the transaction that writes. Raises ToolChanged."""
         rows = await connection.execute(
@@ -229,8 +229,8 @@ class ToolEdits:
             [self._host_id, tool_id],
         )
         name, version = await rows.fetchone() or ("the tool", 0)
-        if expected not in {None, version}:
-            raise ToolChanged(f"{name} has version {version}, not {expected}")
+        if expected_version not in {None, version}:
+            raise ToolChanged(f"{name} has version {version}, not {expected_version}")
 
     async def _check_free(
         self, connection: AsyncConnection, name: str, owner: str = "", except_id: str | None = None

@@ -189,8 +189,8 @@ class ToolStates:
         )
 
 
-def _binding(stored: Any) -> Binding | None:
+def _binding(value: Any) -> Binding | None:
     try:
-        return binding_decoder().decode(msgspec.json.encode(stored))
+        return binding_decoder().decode(msgspec.json.encode(value))
     except msgspec.ValidationError:
         return None

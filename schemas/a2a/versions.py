@@ -74,12 +74,12 @@ METHODS: Mapping[str, tuple[str, str | None, type[A2AObject]]] = {
 """By operation: the methods of JSON-RPC in 1.0 and 0.3, and the type of their parameters."""
 
 
-def read_version(text: str, spoken: Collection[str] = tuple(Version)) -> Version:
+def read_version(text: str, versions: Collection[str] = tuple(Version)) -> Version:
     """The version that a client asks for by A2A-Version; "": 0.3, which had no such header. Patch
     numbers do not count. Raises VersionNotSupported for one that is not spoken."""
     version = ".".join((text.strip() or Version.V0_3).split(".")[:2])
-    if version not in spoken:
-        expected = " or ".join(spoken)
+    if version not in versions:
+        expected = " or ".join(versions)
         excerpt = version[:40]
         raise VersionNotSupported(
             f"Version {excerpt!r} of A2A is not supported: expected {expected}"

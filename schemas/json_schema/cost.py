@@ -130,12 +130,12 @@ class _Costs:
             evaluations_by_level.append(evaluations.get(id(node), 1))
         return evaluations_by_level
 
-    def _next_level(self, reached: list[Any], evaluations: dict[int, int]) -> dict[int, int]:
+    def _next_level(self, level: list[Any], evaluations: dict[int, int]) -> dict[int, int]:
         return {
             id(schema): max(
                 self.of(schema), self._next(schema, lambda inner: evaluations[id(inner)])
             )
-            for schema in reached
+            for schema in level
         }
 
     def _reachable_schemas(self, node: Any) -> list[dict[str, Any]]:

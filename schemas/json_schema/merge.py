@@ -132,8 +132,8 @@ def _same(left: Any, right: Any) -> bool:
     return type(left) is type(right) and bool(left == right)
 
 
-def _types(stated: Any) -> frozenset[str]:
-    names = frozenset([stated] if isinstance(stated, str) else stated)
+def _types(value: Any) -> frozenset[str]:
+    names = frozenset([value] if isinstance(value, str) else value)
     return names | {"integer"} if "number" in names else names
 
 

@@ -45,9 +45,9 @@ def reference_to(pointer: str) -> Json:
     return {"$ref": pointer}
 
 
-def has_references(encoded: bytes) -> bool:
+def has_references(schema_json: bytes) -> bool:
     """Whether a schema, as JSON, may have a reference; False is certain."""
-    return b'"$ref"' in encoded and _REFERENCE.search(encoded) is not None
+    return b'"$ref"' in schema_json and _REFERENCE.search(schema_json) is not None
 
 
 def find(root: Any, reference: object) -> Any:

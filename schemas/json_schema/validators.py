@@ -207,8 +207,8 @@ def _readable(schema: Mapping[str, Any] | bool) -> dict[str, Any] | bool:
     return dict(schema)
 
 
-def _plain(named: str) -> str:
-    return named.removesuffix("#").removeprefix("https://").removeprefix("http://")
+def _plain(uri: str) -> str:
+    return uri.removesuffix("#").removeprefix("https://").removeprefix("http://")
 
 
 def _refuse(uri: str) -> Any:

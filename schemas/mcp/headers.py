@@ -75,11 +75,11 @@ def mirrored_in(schema: Any) -> tuple[MirroredArgument, ...]:
 
 
 def param_headers(
-    mirrored: Sequence[MirroredArgument], arguments: Mapping[str, Any]
+    mirrored_arguments: Sequence[MirroredArgument], arguments: Mapping[str, Any]
 ) -> dict[str, str]:
     """The headers that a call with these arguments has to carry."""
     headers: dict[str, str] = {}
-    for argument in mirrored:
+    for argument in mirrored_arguments:
         text = _header_text(_value(arguments, argument.path))
         if text is not None:
             headers[PARAM + argument.header] = encode_header(text)
@@ -87,11 +87,13 @@ def param_headers(
 
 
 def check_params(
-    mirrored: Sequence[MirroredArgument], headers: Mapping[str, str], arguments: Mapping[str, Any]
+    mirrored_arguments: Sequence[MirroredArgument],
+    headers: Mapping[str, str],
+    arguments: Mapping[str, Any],
 ) -> None:
     """Check the headers of a call. Raises HeaderMismatch unless `headers` (keyed by lower-case
     header names after `Mcp-Param-`) matches the arguments."""
-    for argument in mirrored:
+    for argument in mirrored_arguments:
         header, value = headers.get(argument.header.lower()), _value(arguments, argument.path)
         where = ".".join(argument.path)
         if header is None:

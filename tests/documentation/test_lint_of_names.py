@@ -64,6 +64,20 @@ def test_pronouns_are_counted_among_locals_and_parameters(
     assert {f"{line}{text}" for _, line, _, text in places} == expected
 
 
+def test_participles_among_parameters_are_counted(
+    names: ModuleType, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = "def merge(left, right, *, sealed):\n    return lambda opened: 1\n\n\n"
+    code += "def limit(left): ...\n"
+    (root / "config" / "a.py").write_text(code)
+    assert names.main(["--list"]) == 1
+    out = capsys.readouterr().out
+    assert "parameters: 3 of 5" in out
+    assert "config/a.py:1: parameters: sealed\n" in out
+    assert "config/a.py:2: parameters: opened\n" in out
+    assert "config/a.py:5: parameters: left\n" in out
+
+
 def test_riddles_and_participles_of_tests_are_counted_apart(
     names: ModuleType, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

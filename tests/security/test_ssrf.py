@@ -77,7 +77,7 @@ async def by_description(url: str) -> None:
 
 async def by_reference(url: str) -> None:
     """A `$ref`, and a description that a caller of the admin API names."""
-    await fetch(url, named=False, limit_bytes=10_000, timeout_s=60, private_networks=False)
+    await fetch(url, by_operator=False, limit_bytes=10_000, timeout_s=60, private_networks=False)
 
 
 async def by_endpoint(url: str) -> None:

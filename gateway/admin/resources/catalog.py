@@ -307,10 +307,12 @@ class CatalogOperations:
             raise not_found("server", name) from error
 
     async def _draft(
-        self, request: PlanRequest, secrets: Mapping[str, str], stored: Collection[str] = ()
+        self, request: PlanRequest, secrets: Mapping[str, str], stored_names: Collection[str] = ()
     ) -> Draft:
         entry = await self._find(request.name, request.version, request.registry)
-        return await make_plan(entry, request, self._packages, secrets=secrets, stored=stored)
+        return await make_plan(
+            entry, request, self._packages, secrets=secrets, stored_names=stored_names
+        )
 
     @property
     def _packages(self) -> Packages:
@@ -321,11 +323,11 @@ class CatalogOperations:
         return InstalledPackages(self._settings)
 
     async def _save(
-        self, request: OperationInput, source: str, draft: Draft, reviewed: str
+        self, request: OperationInput, source: str, draft: Draft, reviewed_digest: str
     ) -> ImportResult:
         """Raises ProblemDetails for what is not as it was reviewed, or not complete."""
         plan = draft.plan
-        if plan.sha256 != reviewed:
+        if plan.sha256 != reviewed_digest:
             raise conflict(f"{plan.name}@{plan.version} is not what was reviewed: plan it again.")
         _check_complete(plan)
         secrets = {name: text for name, text in draft.secrets.items()
@@ -387,32 +389,32 @@ class CatalogOperations:
     async def _update_draft(
         self,
         request: OperationInput,
-        published: PublishedServer,
+        entry: PublishedServer,
         body: UpdatePlanRequest,
         secrets: Mapping[str, str],
     ) -> Draft:
         wish = PlanRequest(
-            name=published.name,
+            name=entry.name,
             version=body.version,
-            registry=published.registry,
-            choice=msgspec.convert(published.choice, Choice),
-            inputs={**dict(published.inputs), **body.inputs},
-            allow=(*published.allow, *body.allow),
-            unpinned=not published.pinned,
+            registry=entry.registry,
+            choice=msgspec.convert(entry.choice, Choice),
+            inputs={**dict(entry.inputs), **body.inputs},
+            allow=(*entry.allow, *body.allow),
+            unpinned=not entry.pinned,
         )
         stored = await self._secrets.entries(request.tenant, request.names["source"])
         return await self._draft(wish, secrets, stored)
 
-    async def _changes(self, published: PublishedServer, plan: Plan) -> tuple[JsonChange, ...]:
+    async def _changes(self, entry: PublishedServer, plan: Plan) -> tuple[JsonChange, ...]:
         """The difference of two server.json. A version that its registry altered is told first."""
         after = await self._find(plan.name, plan.version, plan.registry)
         try:
-            before = await self._find(published.name, published.version, published.registry)
+            before = await self._find(entry.name, entry.version, entry.registry)
         except (ImportRejected, ProblemDetails) as error:
-            text = f"{published.version} cannot be read again: {error}"
+            text = f"{entry.version} cannot be read again: {error}"
             return (JsonChange("", text[:TEXT], None),)
-        altered = before.sha256 != published.sha256
-        rows = [JsonChange("", published.sha256, before.sha256)] if altered else []
+        altered = before.sha256 != entry.sha256
+        rows = [JsonChange("", entry.sha256, before.sha256)] if altered else []
         rows += _compare(_flat(before.document), _flat(after.document))
         return tuple(rows[:CHANGES])
 

@@ -339,7 +339,7 @@ def _row(skill: Skill) -> SkillRow:
     )
 
 
-def _view(skill: Skill, disabled: Sequence[str]) -> SkillView:
+def _view(skill: Skill, disabled_names: Sequence[str]) -> SkillView:
     tools = {tool.name: tool.access for tool in skill.tools}
     return SkillView(
         name=skill.name,
@@ -354,5 +354,5 @@ def _view(skill: Skill, disabled: Sequence[str]) -> SkillView:
         files=skill.files,
         digest=skill.digest,
         document=skill.text,
-        disabled=tuple(disabled),
+        disabled=tuple(disabled_names),
     )

@@ -625,9 +625,9 @@ class SourceOperations:
             )
 
 
-def is_same_server(stored: Options, proposed: Options) -> bool:
+def is_same_server(stored_options: Options, new_options: Options) -> bool:
     """Whether both are versions of one server, of one registry."""
-    pair = [getattr(options, "published", None) for options in (stored, proposed)]
+    pair = [getattr(options, "published", None) for options in (stored_options, new_options)]
     return None not in pair and len({(each.registry, each.name) for each in pair if each}) == 1
 
 

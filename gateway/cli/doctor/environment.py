@@ -299,9 +299,9 @@ async def _missing_model(wing: str, settings: Settings, stores: Stores) -> Async
             yield Check("models", "warning", f"{wing}: {error}")
 
 
-async def database(opened: Database, settings: Settings) -> AsyncIterator[Check]:
+async def database(store: Database, settings: Settings) -> AsyncIterator[Check]:
     """The server, and the migrations that were applied."""
-    async with opened.connect() as connection:
+    async with store.connect() as connection:
         version = connection.info.parameter_status("server_version")
         where = "embedded" if settings.database.url == "embedded" else "database.url"
         yield Check("database", "ok", f"PostgreSQL {version} ({where})")

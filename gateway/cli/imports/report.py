@@ -68,12 +68,12 @@ def _print_rolled_back(report: Json) -> None:
     )
 
 
-def print_saved(name: str, saved: Json) -> None:
-    say(f"Tools of {name}: {_changes(saved)}.")
-    if any(saved["items"].values()):
-        say(f"Prompts and resources of {name}: {_changes(saved['items'])}.")
-    if saved["held"]:
-        count = "1 tool waits" if saved["held"] == 1 else f"{saved['held']} tools wait"
+def print_saved(name: str, changes: Json) -> None:
+    say(f"Tools of {name}: {_changes(changes)}.")
+    if any(changes["items"].values()):
+        say(f"Prompts and resources of {name}: {_changes(changes['items'])}.")
+    if changes["held"]:
+        count = "1 tool waits" if changes["held"] == 1 else f"{changes['held']} tools wait"
         say(f"{count} to be accepted: toolgate tools accept --source {name} --diff", "yellow")
 
 
@@ -99,9 +99,9 @@ def spoken_revisions(facts: Json) -> str:
     return " and ".join(revisions) or "no known revision"
 
 
-def _changes(saved: Json) -> str:
+def _changes(counts: Json) -> str:
     fates = ("added", "updated", "unchanged", "removed")
-    return ", ".join(f"{saved[fate]} {fate}" for fate in fates)
+    return ", ".join(f"{counts[fate]} {fate}" for fate in fates)
 
 
 def _print_exceptions(operations: Sequence[Json]) -> None:

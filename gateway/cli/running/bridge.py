@@ -214,9 +214,9 @@ class Bridge:
                 headers |= param_headers(self._mirrored.get(name, ()), arguments)
         return headers
 
-    async def _learn_headers(self, refused: Request) -> None:
+    async def _learn_headers(self, call: Request) -> None:
         """Read the list of tools, for the headers that a refused call lacked."""
-        params: dict[str, Any] = {"_meta": dict(refused.params).get("_meta")}  # type: ignore[arg-type]
+        params: dict[str, Any] = {"_meta": dict(call.params).get("_meta")}  # type: ignore[arg-type]
         for _ in range(PAGES):
             request = Request("2.0", "tools/list", params, OWN_ID)
             cursor = _result(await self._ask(encode(request), request, {})).get("nextCursor")
@@ -285,11 +285,11 @@ class Bridge:
                 await anyio.sleep(events.pause_s(rounds))
                 rounds += 1
 
-    async def _renew(self, lost: dict[str, str]) -> None:
-        """Open a session in place of `lost`, unless that was done meanwhile. Raises
+    async def _renew(self, session: dict[str, str]) -> None:
+        """Open a session in place of `session`, unless that was done meanwhile. Raises
         SessionGone."""
         async with self._renewing:
-            if self._session is lost:
+            if self._session is session:
                 await self._ask(self._opening, _decode_line(self._opening), {})
                 await self._ask(INITIALIZED, _decode_line(INITIALIZED), self._session)
 

@@ -136,10 +136,10 @@ async def listen_for_answer(
         yield server.sockets[0].getsockname()[1], arrived
 
 
-async def wait_for_answer(arrived: asyncio.Future[Answer]) -> Answer:
+async def wait_for_answer(answer: asyncio.Future[Answer]) -> Answer:
     try:
         async with asyncio.timeout(WAIT_S):
-            return await arrived
+            return await answer
     except TimeoutError:
         fail(f"nobody logged in within {WAIT_S / 60:.0f} minutes")
 

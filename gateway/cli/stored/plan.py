@@ -205,10 +205,10 @@ def _normal_of_file(section: Section, value: Any) -> Json:
     return entry
 
 
-def _checked_links(document: Document, path: tuple[str, str, str], linked: Any) -> Json:
-    if not linked:
+def _checked_links(document: Document, path: tuple[str, str, str], value: Any) -> Json:
+    if not value:
         return {}
-    links = document.convert(path, linked, dict[str, dict[str, Any] | None])
+    links = document.convert(path, value, dict[str, dict[str, Any] | None])
     return {path[-1]: {name: links[name] or {} for name in sorted(links)}}
 
 

@@ -155,7 +155,7 @@ async def _of_mcp_server(
     if server is None:
         raise _failure(steps, "server metadata", f"none at the well-known places of {issuer}")
     steps.append(DiscoveryStep("server metadata", f"{server.issuer or issuer}"))
-    _check_pkce(server, steps, named=bool(mcp.issuer))
+    _check_pkce(server, steps, by_operator=bool(mcp.issuer))
     if mcp.resource not in ("auto", "off"):
         resource = mcp.resource
     elif mcp.resource == "off" or urlsplit(server.issuer).hostname in ENTRA_HOSTS:
@@ -172,7 +172,7 @@ async def _of_issuer(
         raise _failure(steps, "server metadata", f"none at the well-known places of {at_document}")
     steps.append(DiscoveryStep("server metadata", server.issuer))
     if server.code_challenge_methods_supported:  # MCP alone wants them listed
-        _check_pkce(server, steps, named=False)
+        _check_pkce(server, steps, by_operator=False)
     return server
 
 
@@ -306,12 +306,15 @@ def _read_object(answer: Answer) -> Mapping[str, Any] | None:
         return None
 
 
-def _check_pkce(server: AuthorizationServer, steps: list[DiscoveryStep], *, named: bool) -> None:
-    """`named`: an operator chose the issuer; Entra ID has PKCE, and its documents do not say so."""
+def _check_pkce(
+    server: AuthorizationServer, steps: list[DiscoveryStep], *, by_operator: bool
+) -> None:
+    """`by_operator`: an operator chose the issuer; Entra ID has PKCE, and its documents do not say
+    so."""
     methods = server.code_challenge_methods_supported
     if S256 in methods:
         steps.append(DiscoveryStep("PKCE", S256))
-    elif methods or not (named or urlsplit(server.issuer).hostname in ENTRA_HOSTS):
+    elif methods or not (by_operator or urlsplit(server.issuer).hostname in ENTRA_HOSTS):
         listed = ", ".join(methods)[:DETAIL] or "none"
         text = f"expected {S256} among code_challenge_methods_supported, found {listed}"
         raise _failure(steps, "PKCE", text)

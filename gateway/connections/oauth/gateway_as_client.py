@@ -188,12 +188,12 @@ def given_client(
 
 
 def choose_method(
-    server: AuthorizationServer, preferred: Sequence[AuthMethod]
+    server: AuthorizationServer, preferences: Sequence[AuthMethod]
 ) -> AuthMethod | None:
-    """The first of a server's methods that is among `preferred`; without a list that is Basic (RFC
-    8414, section 2). Servers of MCP's SDK list, and stand, `client_secret_post` better."""
+    """The first of a server's methods that is among `preferences`; without a list that is Basic
+    (RFC 8414, section 2). Servers of MCP's SDK list, and stand, `client_secret_post` better."""
     supported = server.token_endpoint_auth_methods_supported or (WIRE_NAMES["basic"],)
-    return next((METHODS[name] for name in supported if METHODS.get(name) in preferred), None)
+    return next((METHODS[name] for name in supported if METHODS.get(name) in preferences), None)
 
 
 async def _register(
@@ -219,22 +219,22 @@ async def _register(
         raise ClientMissing(f"{url} answered no registration: {error}") from error
 
 
-def _read_registration(registered: _Registered, auth_method: AuthMethod) -> Registration:
+def _read_registration(client: _Registered, auth_method: AuthMethod) -> Registration:
     """The registration that a server made of a client with `auth_method`. Raises ValueError."""
-    secret = registered.client_secret or ""
-    for text in (registered.client_id, secret):
+    secret = client.client_secret or ""
+    for text in (client.client_id, secret):
         if len(text) > FIELD_LIMIT or not text.isprintable():
             raise ValueError("an id or a secret that cannot be sent")
-    if not registered.client_id:
+    if not client.client_id:
         raise ValueError("an empty client_id")
-    name = registered.token_endpoint_auth_method or WIRE_NAMES[auth_method]
+    name = client.token_endpoint_auth_method or WIRE_NAMES[auth_method]
     if name not in METHODS:
         raise ValueError(f"the unknown token_endpoint_auth_method {name[:100]!r}")
     method = METHODS[name]
     if method in ("basic", "post") and not secret:
         method = "none"
-    ends = registered.client_secret_expires_at or 0.0
-    return Registration(registered.client_id, secret, method, ends)
+    ends = client.client_secret_expires_at or 0.0
+    return Registration(client.client_id, secret, method, ends)
 
 
 def _metadata(callbacks: Sequence[str], method: AuthMethod, jwks_uri: str) -> dict[str, object]:

@@ -82,7 +82,7 @@ class WantedCredential:
 
 
 def _wanted_credentials(
-    visit: PageRequest, source: str, stored: Set[str]
+    visit: PageRequest, source: str, stored_names: Set[str]
 ) -> list[WantedCredential]:
     """The credentials that security schemes of a source's tools ask for, the most wanted first.
     Only operators are told which of them the settings have. Schemes are compared by name."""
@@ -106,7 +106,11 @@ def _wanted_credentials(
             scheme,
             kinds[scheme],
             count,
-            "settings" if scheme in configured_schemes else "stored" if scheme in stored else "",
+            "settings"
+            if scheme in configured_schemes
+            else "stored"
+            if scheme in stored_names
+            else "",
         )
         for scheme, count in counts.most_common(SCHEMES)
     ]

@@ -387,16 +387,16 @@ def _with_selection(call: ToolCall, arguments: dict[str, Any]) -> dict[str, Any]
     return {**arguments, FIELDS: original[FIELDS]} if has_fields else arguments
 
 
-def _resume(call: ToolCall, passed: _Passed) -> ToolCall:
+def _resume(call: ToolCall, state: _Passed) -> ToolCall:
     """The next round of a call, as its hooks let it pass."""
     params = {name: value for name, value in call.context.params.items() if name != "requestState"}
-    if passed.state is not None:
-        params["requestState"] = passed.state
+    if state.state is not None:
+        params["requestState"] = state.state
     if call.context.note is not None:
-        call.context.note.hooks = passed.record
+        call.context.note.hooks = state.record
     context = replace(call.context, params=params)
-    hooked = HookEffects(headers=passed.headers)
-    return replace(call, arguments=decode_json(passed.arguments), context=context, hooked=hooked)
+    hooked = HookEffects(headers=state.headers)
+    return replace(call, arguments=decode_json(state.arguments), context=context, hooked=hooked)
 
 
 def _asks_client(result: Result) -> TypeGuard[RelayedResult]:

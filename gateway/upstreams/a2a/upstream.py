@@ -111,11 +111,11 @@ class A2aUpstream:
         talk: Conversation,
         message: Message | None,
         context: Context,
-        answered: "ClientAnswer | None" = None,
+        reply: "ClientAnswer | None" = None,
     ) -> ToolResult:
         name, trouble = talk.agent.source.name, ""
         try:
-            await talk.follow(message, is_opened=answered is not None and answered.is_opened)
+            await talk.follow(message, is_opened=reply is not None and reply.is_opened)
         except asyncio.CancelledError:
             if talk.is_running:
                 self._background.start(self._cancel(talk.agent, talk.task_id))
@@ -126,7 +126,7 @@ class A2aUpstream:
             trouble = str(error)  # the task goes on, and can be asked for
         handles = await self._handles.seal(talk, context)
         result = result_of(talk, handles, name)
-        if talk.question is not None and not (answered is not None and answered.is_declined):
+        if talk.question is not None and not (reply is not None and reply.is_declined):
             requests = {INPUT: {"method": ELICIT, "params": talk.question}}
             parts = {member: getattr(result, member) for member in ToolResult.__struct_fields__}
             return AskingResult(**parts, requests=requests, state=STATE + handles.task)

@@ -229,11 +229,11 @@ class AccessTokens:
         finally:
             del self._fetching[key]
 
-    def _store(self, key: Hashable, cached: _CachedToken) -> None:
+    def _store(self, key: Hashable, token: _CachedToken) -> None:
         if before := self._cached.pop(key, None):
             self._bytes -= before.size
-        self._cached[key] = cached
-        self._bytes += cached.size
+        self._cached[key] = token
+        self._bytes += token.size
         self.version += 1
         while self._bytes > self._limit_bytes and self._cached:
             _, oldest = self._cached.popitem(last=False)

@@ -229,13 +229,13 @@ class HookedHeaders(dict[str, str]):
 
 
 def hooked_headers(
-    pool: SourcePool, headers: Mapping[str, str], hooked: Mapping[str, str]
+    pool: SourcePool, headers: Mapping[str, str], hook_headers: Mapping[str, str]
 ) -> HookedHeaders:
     """The headers of a request with those of hooks, which go to addresses of the operator alone.
     Raises UpstreamFailed."""
     if not pool.trusted:
         raise UpstreamFailed(pool.untrusted_text("headers of hooks"))
-    return HookedHeaders(headers, hooked)
+    return HookedHeaders(headers, hook_headers)
 
 
 def headers_of_hooks(source: Source, context: Context) -> Mapping[str, str]:

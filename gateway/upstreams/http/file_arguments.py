@@ -75,18 +75,18 @@ def file_of(argument: str, value: Any) -> CallFile:
     return _of_object(argument, value)
 
 
-def media_type_of(file: CallFile, described: Sequence[str] = ()) -> str | None:
+def media_type_of(file: CallFile, media_types: Sequence[str] = ()) -> str | None:
     """The caller's media type, else the description's, else guessed from the file name."""
     if file.media_type:
         return file.media_type
-    named = [kind for kind in described if "*" not in kind and kind != ANY_TYPE]
+    named = [kind for kind in media_types if "*" not in kind and kind != ANY_TYPE]
     guessed = _KINDS.guess_type(file.name)[0] if file.name else None
     return guessed if guessed in named or not named else named[0]
 
 
-def known_type(declared: str | None) -> str | None:
+def known_type(media_type: str | None) -> str | None:
     """A remote server's media type, if it is well-formed: it becomes a header of our request."""
-    return declared if declared and _MEDIA_TYPE.fullmatch(declared) else None
+    return media_type if media_type and _MEDIA_TYPE.fullmatch(media_type) else None
 
 
 def name_of(file: CallFile, media_type: str | None) -> str:

@@ -345,11 +345,11 @@ class SourcePools:
         for source, _ in list(self._pools.values()):
             self._retire(source)
 
-    def store(self, stored: Mapping[str, Entries]) -> None:
+    def store(self, credentials: Mapping[str, Entries]) -> None:
         """Replace the credentials of the registry, by source, for new calls."""
-        before, self._stored = self._stored, stored
+        before, self._stored = self._stored, credentials
         for source, _ in list(self._pools.values()):
-            if before.get(source.place) != stored.get(source.place):
+            if before.get(source.place) != credentials.get(source.place):
                 self._retire(source)
 
     def headers_of(self, name: str) -> Mapping[str, str]:

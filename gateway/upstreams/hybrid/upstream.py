@@ -164,8 +164,8 @@ def _decode(body: bytes | Raw) -> _Envelope | None:
     return envelope if envelope.jsonrpc == "2.0" and is_complete else None
 
 
-def _same(received: object, id_: int) -> bool:
-    return type(received) in (int, float) and received == id_
+def _same(response_id: object, id_: int) -> bool:
+    return type(response_id) in (int, float) and response_id == id_
 
 
 def _read(envelope: _Envelope, status: int, source: str) -> ToolResult:

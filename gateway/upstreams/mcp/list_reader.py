@@ -176,8 +176,8 @@ def source_of(spec: ImportSpec) -> Source:
     )
 
 
-def _facts(supported: SupportedEras) -> ServerFacts:
-    handshake, stateless = supported.handshake, supported.stateless
+def _facts(eras: SupportedEras) -> ServerFacts:
+    handshake, stateless = eras.handshake, eras.stateless
     newest = stateless or handshake
     return ServerFacts(
         handshake=handshake.revision.name if handshake else None,

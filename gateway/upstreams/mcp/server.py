@@ -280,14 +280,14 @@ class Transport(Protocol):
 
     async def open(
         self,
-        supported: SupportedEras,
+        eras: SupportedEras,
         capabilities: Mapping[str, Any],
         background: MessageHandler,
         holder: CallerHolder | None = None,
     ) -> Link:
         """A session at a server of a handshake revision; `holder` is its owner."""
 
-    async def stateless(self, supported: SupportedEras) -> SubscribableLink: ...
+    async def stateless(self, eras: SupportedEras) -> SubscribableLink: ...
 
     async def close(self) -> None: ...
 
@@ -399,13 +399,11 @@ class McpServer:
             raise UpstreamFailed(f"{self.source.name} no longer supports 2026-07-28")
         return self._stateless
 
-    async def _new_stateless(self, supported: SupportedEras) -> None:
+    async def _new_stateless(self, eras: SupportedEras) -> None:
         before = self._stateless
-        if before is not None and before.alive and supported.stateless:
+        if before is not None and before.alive and eras.stateless:
             return
-        self._stateless = (
-            await self._transport.stateless(supported) if supported.stateless else None
-        )
+        self._stateless = await self._transport.stateless(eras) if eras.stateless else None
         if before is not None:
             await before.close()
 
@@ -420,13 +418,13 @@ class McpServer:
         pool = self._transport.pool
         return pool is not None and pool.by_caller
 
-    def hooked_headers(self, headers: Headers, hooked: Headers) -> Headers:
+    def hooked_headers(self, headers: Headers, hook_headers: Headers) -> Headers:
         """Headers of a request with those of hooks. Raises UpstreamFailed for a server that gets
         none."""
         pool = self._transport.pool
         if pool is None:
             raise UpstreamFailed(f"{self.source.name} is a command, which gets no headers of hooks")
-        return hooked_headers(pool, headers, hooked)
+        return hooked_headers(pool, headers, hook_headers)
 
     def authenticate(
         self, caller: Caller | None, send: Callable[[Headers], Awaitable[Members]]

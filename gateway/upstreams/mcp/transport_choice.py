@@ -80,7 +80,7 @@ class HttpTransport:
 
     async def open(
         self,
-        supported: SupportedEras,
+        eras: SupportedEras,
         capabilities: Mapping[str, Any],
         background: MessageHandler,
         holder: CallerHolder | None = None,
@@ -88,14 +88,14 @@ class HttpTransport:
         """Open a session at a server of a handshake revision. Raises RelayedFault and
         UpstreamFailed."""
         profile, timeout = ClientProfile(self._client, capabilities), self._patience()
-        if supported.transport == "sse":
+        if eras.transport == "sse":
             return await open_http_sse(self.pool, profile, background, timeout, holder=holder)
         return await HttpLink.open(
             self.pool, profile, background, timeout, listen=True, holder=holder
         )
 
-    async def stateless(self, supported: SupportedEras) -> SubscribableLink:
-        return StatelessLink(self.pool, ClientProfile(self._client), supported.stateless or UNKNOWN)
+    async def stateless(self, eras: SupportedEras) -> SubscribableLink:
+        return StatelessLink(self.pool, ClientProfile(self._client), eras.stateless or UNKNOWN)
 
     async def close(self) -> None:
         """No-op: the connections belong to `SourcePools`."""
@@ -107,9 +107,9 @@ class HttpTransport:
     def _patience(self) -> Timeout:
         return Timeout(self.pool.timeout_s, self.pool.timeout_s)
 
-    def _settle(self, supported: SupportedEras) -> SupportedEras:
-        self.one_stream = supported.transport == "sse"
-        return supported
+    def _settle(self, eras: SupportedEras) -> SupportedEras:
+        self.one_stream = eras.transport == "sse"
+        return eras
 
     async def _discover(self) -> ServerDescription | None:
         link = StatelessLink(self.pool, ClientProfile(self._client), UNKNOWN)
@@ -174,7 +174,7 @@ class StdioTransport:
 
     async def open(
         self,
-        supported: SupportedEras,  # noqa: ARG002
+        eras: SupportedEras,  # noqa: ARG002
         capabilities: Mapping[str, Any],
         background: MessageHandler,
         holder: CallerHolder | None = None,  # noqa: ARG002 - a command has its credentials already
@@ -183,8 +183,8 @@ class StdioTransport:
         Unavailable at the limit of processes."""
         return await self._session(ClientProfile(self._client, capabilities), background)
 
-    async def stateless(self, supported: SupportedEras) -> SubscribableLink:
-        return await self._process(supported.stateless or UNKNOWN, self._backoff)
+    async def stateless(self, eras: SupportedEras) -> SubscribableLink:
+        return await self._process(eras.stateless or UNKNOWN, self._backoff)
 
     async def close(self) -> None:
         for link in list(self._links):
@@ -295,14 +295,14 @@ class DisabledTransport:
 
     async def open(
         self,
-        supported: SupportedEras,  # noqa: ARG002
+        eras: SupportedEras,  # noqa: ARG002
         capabilities: Mapping[str, Any],  # noqa: ARG002
         background: MessageHandler,  # noqa: ARG002
         holder: CallerHolder | None = None,  # noqa: ARG002
     ) -> Link:
         raise UpstreamFailed(self._why)
 
-    async def stateless(self, supported: SupportedEras) -> SubscribableLink:  # noqa: ARG002
+    async def stateless(self, eras: SupportedEras) -> SubscribableLink:  # noqa: ARG002
         raise UpstreamFailed(self._why)
 
     async def close(self) -> None:

@@ -421,12 +421,12 @@ class A2AApi:
         raise (kind or InvalidParameters)(str(problem.get("detail") or result.text))
 
 
-def _check_content_type(request: Request, *expected: str) -> None:
+def _check_content_type(request: Request, *media_types: str) -> None:
     """Raises ContentTypeNotSupported."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind not in expected:
+    if kind not in media_types:
         fault = ContentTypeNotSupported(
-            f"Content-Type {kind[:60]!r} is not supported: expected {' or '.join(expected)}"
+            f"Content-Type {kind[:60]!r} is not supported: expected {' or '.join(media_types)}"
         )
         fault.status = 415
         raise fault

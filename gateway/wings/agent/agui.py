@@ -338,10 +338,10 @@ def _messages(run: Run, turn: AgentTurn, shows_reasoning: bool) -> Iterator[Json
                 }  # fmt: skip
 
 
-async def _refuse(run_input: _Input, expired: Sequence[str]) -> AsyncIterator[bytes]:
+async def _refuse(run_input: _Input, interrupts: Sequence[str]) -> AsyncIterator[bytes]:
     """Of a resume that comes after the end of an interrupt."""
     encoder = Encoder(run_input.thread_id, run_input.run_id, shows_reasoning=False)
-    for event in (*encoder.begin(), *encoder.expire(expired)):
+    for event in (*encoder.begin(), *encoder.expire(interrupts)):
         yield sse_writer.event(encode(event), b"")
 
 

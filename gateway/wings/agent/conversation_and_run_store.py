@@ -240,9 +240,9 @@ _CANCEL = compose(
 )
 
 
-def owned_id(host_id: str, owner: str, chosen: str) -> str:
+def owned_id(host_id: str, owner: str, conversation: str) -> str:
     """The id of a conversation for the one that its owner chose: nobody else's has it."""
-    name = msgspec.json.encode([host_id, owner, str(UUID(chosen))]).decode()
+    name = msgspec.json.encode([host_id, owner, str(UUID(conversation))]).decode()
     return str(uuid5(NAMESPACE_OID, name))
 
 

@@ -74,20 +74,21 @@ class PlannedCall:
     repeatable: bool  # may be made twice
     runs_program: bool = False
 
-    def limit_calls(self, left: int) -> "PlannedCall | None":
-        """This run of a program with at most `left` calls; None: its arguments are no object."""
+    def limit_calls(self, calls_left: int) -> "PlannedCall | None":
+        """This run of a program with at most `calls_left` calls; None: its arguments are no
+        object."""
         arguments = self.arguments
         if self.call.name == self.reached:
-            return replace(self, arguments=_limit_calls(arguments, left))
+            return replace(self, arguments=_limit_calls(arguments, calls_left))
         inner = arguments.get("arguments")
         if not isinstance(inner, dict):
             return None
-        return replace(self, arguments={**arguments, "arguments": _limit_calls(inner, left)})
+        return replace(self, arguments={**arguments, "arguments": _limit_calls(inner, calls_left)})
 
 
-def _limit_calls(arguments: Mapping[str, Any], left: int) -> dict[str, Any]:
-    calls = arguments.get("calls", left)
-    return {**arguments, "calls": min(calls, left) if isinstance(calls, int) else calls}
+def _limit_calls(arguments: Mapping[str, Any], calls_left: int) -> dict[str, Any]:
+    calls = arguments.get("calls", calls_left)
+    return {**arguments, "calls": min(calls, calls_left) if isinstance(calls, int) else calls}
 
 
 class Toolbox:

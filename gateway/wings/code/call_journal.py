@@ -148,16 +148,16 @@ class Journal:
 
         return answer
 
-    async def _repeat(self, recorded: Answered, digest: bytes) -> Any:
-        _check_same(recorded, digest)
-        while self._order[self._handed] != recorded.number:
+    async def _repeat(self, answer: Answered, digest: bytes) -> Any:
+        _check_same(answer, digest)
+        while self._order[self._handed] != answer.number:
             await self._moved.wait()
         self._handed += 1
         self._moved.set()
         self._moved = anyio.Event()
-        if recorded.error is not None:
-            raise AskRefused(**recorded.error)
-        return Raw(recorded.value)
+        if answer.error is not None:
+            raise AskRefused(**answer.error)
+        return Raw(answer.value)
 
     async def _ask(self, ask: Ask, do: str, members: Mapping[str, Any], digest: bytes) -> Any:
         number = members["ask"]

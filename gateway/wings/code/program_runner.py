@@ -248,7 +248,7 @@ class Runner(RunSupervisor[ProgramRun]):
         )
 
     async def _run_process(
-        self, stored: StoredProgram, answer: AnswerAsk, journal: Journal
+        self, program_run: StoredProgram, answer: AnswerAsk, journal: Journal
     ) -> ProgramEnd | None:
         """None: it waits for approvals. A process that was killed is started again, with the
         answers so far. Raises SessionEnded."""
@@ -256,12 +256,12 @@ class Runner(RunSupervisor[ProgramRun]):
             try:
                 async with self._open() as program:
                     running = program.run(
-                        stored.code,
+                        program_run.code,
                         answer,
                         seed=0,
                         clock=CLOCK,
-                        language=stored.language,
-                        files=stored.files,
+                        language=program_run.language,
+                        files=program_run.files,
                     )
                     return await first_of(running, journal.pause())
             except SessionEnded as ended:

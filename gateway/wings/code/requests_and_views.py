@@ -71,5 +71,5 @@ def failure_view(error: str, calls: Sequence[CallView] = ()) -> ProgramView:
     return ProgramView.of("failed", calls, error=error)
 
 
-def decode_view(encoded: bytes) -> ProgramView:
-    return msgspec.json.decode(encoded, type=ProgramView)
+def decode_view(data: bytes) -> ProgramView:
+    return msgspec.json.decode(data, type=ProgramView)

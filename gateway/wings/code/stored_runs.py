@@ -292,5 +292,5 @@ class StoredRuns(LeasedRows[ProgramRun]):
         await self._execute("DELETE FROM code_run_t WHERE expires_ts < now()", [])
 
 
-def _decode_pending(encoded: bytes) -> list[PendingCall]:
-    return msgspec.msgpack.decode(encoded, type=list[PendingCall]) if encoded else []
+def _decode_pending(data: bytes) -> list[PendingCall]:
+    return msgspec.msgpack.decode(data, type=list[PendingCall]) if data else []

@@ -316,12 +316,12 @@ def _completion_members(context: Context) -> Json:
     return {"resultType": "complete"} if context.revision.result_type else {}
 
 
-def _before(sealed: Any) -> int | None:
+def _before(cursor: Any) -> int | None:
     """The place that a cursor names. Raises InvalidParams."""
-    if sealed is None:
+    if cursor is None:
         return None
     try:
-        before = seq_of(place(sealed) if isinstance(sealed, str) else "")
+        before = seq_of(place(cursor) if isinstance(cursor, str) else "")
     except ProblemDetails as problem:
         raise InvalidParams("Unknown cursor") from problem
     if before is None:

@@ -131,11 +131,11 @@ class Searcher:
         return PassageHits(chunks, note)
 
     async def _candidates(
-        self, opened: Transaction, query: ChunkQuery, text: str, encoded_query: EncodedQuery
+        self, transaction: Transaction, query: ChunkQuery, text: str, encoded_query: EncodedQuery
     ) -> tuple[list[Candidate], int]:
         """Candidates by words and meaning, and the number of chunks searched."""
         narrowed, values = self._values(query)
-        rows = await opened.rows(LOOKUPS, _FACTS, {**values, "text": text})
+        rows = await transaction.rows(LOOKUPS, _FACTS, {**values, "text": text})
         words, total = (
             [Word(*row[:2]) for row in rows if row[0]],
             [row[1:] for row in rows if not row[0]],
@@ -150,7 +150,7 @@ class Searcher:
         index: Fragment | None = None
         is_listed = encoded_query.whole is not None and narrowed is not None
         if encoded_query.whole is not None and docs > self._settings.exact_limit:
-            row_count = await self._count_left(opened, narrowed, values, docs)
+            row_count = await self._count_left(transaction, narrowed, values, docs)
             is_listed = is_listed and row_count <= LIST_FACTOR * self._settings.exact_limit
             if row_count > (self._scan_limit(values["reach"], docs) if is_listed else 0):
                 index = predicate(query.reader.tenant, KIND.name, encoded_query.model or "")
@@ -160,7 +160,7 @@ class Searcher:
         )
         compared = FILTERED_SCANS if is_listed else SCANS
         planner = compared if encoded_query.whole is not None and index is None else LOOKUPS
-        return [Candidate(*row) for row in await opened.rows(planner, statement, values)], docs
+        return [Candidate(*row) for row in await transaction.rows(planner, statement, values)], docs
 
     def _scan_limit(self, reach: int, docs: int) -> int:
         """Chunks that a filter leaves up to which all their vectors are compared.
@@ -173,7 +173,7 @@ class Searcher:
 
     async def _count_left(
         self,
-        opened: Transaction,
+        transaction: Transaction,
         condition: Fragment | None,
         values: Mapping[str, Any],
         docs: int,
@@ -182,30 +182,31 @@ class Searcher:
         if condition is None:
             return docs
         most = LIST_FACTOR * self._settings.exact_limit + 1
-        rows = await opened.rows(LOOKUPS, _count_query(condition), {**values, "most": most})
+        rows = await transaction.rows(LOOKUPS, _count_query(condition), {**values, "most": most})
         return int(rows[0][0])
 
     async def _relate(
-        self, opened: Transaction, query: ChunkQuery, scores: Mapping[str, float]
+        self, transaction: Transaction, query: ChunkQuery, scores: Mapping[str, float]
     ) -> dict[str, float]:
         """The scores, with what the graph of names around the best adds."""
         seeds = list(scores)[:SEEDS]
-        links = await self._edges(opened, query, seeds, about=True)
+        links = await self._edges(transaction, query, seeds, about=True)
         raised = raise_linked(scores, links)
         if query.mode == "mix":
             return raised
-        mentions = await self._edges(opened, query, seeds, about=False)
+        mentions = await self._edges(transaction, query, seeds, about=False)
         local = prefer_named(raised, [*links, *mentions])
         if query.mode == "local":
             return local
         best = sorted(local, key=lambda id_: (-round(local[id_], DIGITS), id_))[:SPREAD]
         walked = page_ranked(
-            {id_: local[id_] for id_ in best}, await self._edges(opened, query, best, about=False)
+            {id_: local[id_] for id_ in best},
+            await self._edges(transaction, query, best, about=False),
         )
         return walked if query.mode == "global" else blend_scores(local, walked, 0.5)
 
     async def _edges(
-        self, opened: Transaction, query: ChunkQuery, seeds: Sequence[str], *, about: bool
+        self, transaction: Transaction, query: ChunkQuery, seeds: Sequence[str], *, about: bool
     ) -> list[Edge]:
         """The graph around `seeds`; `about`: only to chunks that are about a name."""
         narrowed, values = self._values(query)
@@ -216,16 +217,16 @@ class Searcher:
         target = sql.Identifier("target", "chunk_id")
         allowed = None if narrowed is None else Fragment.of(_filter_clause(narrowed, target))
         statement = edges(PERMITTED, allowed, about=about)
-        return [Edge(*row) for row in await opened.rows(LOOKUPS, statement, values)]
+        return [Edge(*row) for row in await transaction.rows(LOOKUPS, statement, values)]
 
     async def _load_chunks(
-        self, opened: Transaction, query: ChunkQuery, ids: Sequence[str]
+        self, transaction: Transaction, query: ChunkQuery, ids: Sequence[str]
     ) -> dict[str, Passage]:
         """Chunks by their ids, if they may be shown still."""
         if not ids:
             return {}
         narrowed, values = self._values(query)
-        rows = await opened.rows(LOOKUPS, chunks_query(narrowed), {**values, "ids": list(ids)})
+        rows = await transaction.rows(LOOKUPS, chunks_query(narrowed), {**values, "ids": list(ids)})
         return passages_by_chunk(rows)
 
     def _values(self, query: ChunkQuery) -> tuple[Fragment | None, dict[str, Any]]:
@@ -248,14 +249,14 @@ def _with_scores(chunk: Passage, score: float, candidate: Candidate | None) -> P
     return replace(chunk, score=round(score, DIGITS), words=words, meaning=meaning)
 
 
-def _word_values(planned: WordPlan) -> dict[str, Any]:
+def _word_values(plan: WordPlan) -> dict[str, Any]:
     return {
-        "scanned": [word.term for word in planned.scanned],
-        "scanned_weights": _term_weights(planned.scanned, planned.docs),
-        "rest": [word.term for word in planned.rest],
-        "rest_weights": _term_weights(planned.rest, planned.docs),
+        "scanned": [word.term for word in plan.scanned],
+        "scanned_weights": _term_weights(plan.scanned, plan.docs),
+        "rest": [word.term for word in plan.rest],
+        "rest_weights": _term_weights(plan.rest, plan.docs),
         "tf_floor": K1 * (1 - B),
-        "tf_slope": K1 * B / planned.average,
+        "tf_slope": K1 * B / plan.average,
     }
 
 

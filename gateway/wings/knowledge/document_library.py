@@ -286,7 +286,7 @@ class CollectionLibrary:
             "inherits": heir,
             "limit": min(query.limit, RESULTS_LIMIT),
         }
-        statement = _symbols(path, named=bool(symbol), heirs=bool(heir))
+        statement = _symbols(path, by_name=bool(symbol), heirs=bool(heir))
         return convert_rows(SymbolPlace, await self._rows(statement, values))
 
     async def references(
@@ -540,13 +540,13 @@ _SYMBOLS = sql.SQL("""
 """)
 
 
-def _symbols(path: sql.Composed, *, named: bool, heirs: bool) -> bytes:
+def _symbols(path: sql.Composed, *, by_name: bool, heirs: bool) -> bytes:
     """Statement of symbols by their name, or by what they inherit."""
     nothing = sql.SQL("")
     return _compose(
         _SYMBOLS,
         heirs=_HEIRS if heirs else nothing,
-        where=(_HAS_NAME if named else nothing) + (_INHERITS if heirs else nothing),
+        where=(_HAS_NAME if by_name else nothing) + (_INHERITS if heirs else nothing),
         path=path,
     )
 

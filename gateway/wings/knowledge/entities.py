@@ -364,10 +364,10 @@ def _edges(
 
 
 async def _merged_names(
-    opened: Transaction, values: Mapping[str, Any], norm: str
+    transaction: Transaction, values: Mapping[str, Any], norm: str
 ) -> Sequence[MergedName]:
     """Names merged with a name in collections that the caller may read."""
-    rows = await opened.rows(LOOKUPS, _MERGED_NAMES, {**values, "norm": norm})
+    rows = await transaction.rows(LOOKUPS, _MERGED_NAMES, {**values, "norm": norm})
     return [MergedName(*row) for row in rows]
 
 

@@ -368,6 +368,6 @@ async def _one(file: SourceFile) -> AsyncIterator[SourceFile]:
     yield file
 
 
-def _note(noted: list[UnreadFile], path: str, reason: str) -> None:
-    if len(noted) < UNREAD_REPORTED:
-        noted.append(UnreadFile(path[:255], reason[:500]))
+def _note(files: list[UnreadFile], path: str, reason: str) -> None:
+    if len(files) < UNREAD_REPORTED:
+        files.append(UnreadFile(path[:255], reason[:500]))

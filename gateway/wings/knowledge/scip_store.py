@@ -121,9 +121,9 @@ class _Line:
 
 
 def _encode_file(
-    content: bytes, file: IndexedFile, parsed: Sequence[Sequence[Any]]
+    content: bytes, file: IndexedFile, syntax: Sequence[Sequence[Any]]
 ) -> _Encoded | None:
-    rows = _rows(content, file, parsed)
+    rows = _rows(content, file, syntax)
     if rows is None:
         return None
     places = range(0, len(rows), BATCH)
@@ -132,14 +132,14 @@ def _encode_file(
     return _Encoded(batches, defined, len(rows) - defined)
 
 
-def _rows(content: bytes, file: IndexedFile, parsed: Sequence[Sequence[Any]]) -> list[Row] | None:
+def _rows(content: bytes, file: IndexedFile, syntax: Sequence[Sequence[Any]]) -> list[Row] | None:
     """The rows of a file; None: its names do not stand in the text."""
     lines = content.split(b"\n")
     starts, at = [], 0
     for line in lines:
         starts.append(at)
         at += len(line) + 1
-    near = _Parsed(parsed)
+    near = _Parsed(syntax)
     rows: list[Row] = []
     placed = defined = 0
     places: set[tuple[int, int, str, str]] = set()

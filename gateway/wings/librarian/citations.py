@@ -187,9 +187,9 @@ def claims_of(answer: str, findings: Sequence[QuotedFinding] = ()) -> list[Draft
 
 
 def _claim(
-    sentence: str, cited: Sequence[tuple[str, Lines, str]], findings: Sequence[QuotedFinding]
+    sentence: str, citations: Sequence[tuple[str, Lines, str]], findings: Sequence[QuotedFinding]
 ) -> DraftClaim:
-    places = [cited[int(number)] for number in _MARK.findall(sentence)]
+    places = [citations[int(number)] for number in _MARK.findall(sentence)]
     text = _GAP.sub(r"\1", " ".join(_MARK.sub(" ", sentence).split()))
     quotes = [finding or alternative for finding, alternative in _QUOTATION.findall(text)]
     evidence = [finding for place in places for finding in _supporting(place, quotes, findings)]

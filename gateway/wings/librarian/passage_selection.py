@@ -103,7 +103,7 @@ def identifiers(question: str) -> list[str]:
 
 
 def rank_files(
-    hits: Sequence[Passage], limit: int, related: Sequence[RelatedFile] = ()
+    hits: Sequence[Passage], limit: int, related_files: Sequence[RelatedFile] = ()
 ) -> list[tuple[str, float]]:
     """The best files, each as its best chunk and its score: that of its best passage, 0.4 of that
     of the next one, 0.16 of the third, and so on, and a part of that of each passage to which it is
@@ -119,7 +119,7 @@ def rank_files(
         counts[file] += 1
         by_chunk.setdefault(QUESTION, (place, hit))
         by_chunk[hit.chunk] = (place, hit)
-    for target in related:
+    for target in related_files:
         place, hit = by_chunk[target.chunk]
         file = (target.collection, target.path)
         weight = RELATED_WEIGHT * _path_weight(target.path, "code") * target.share

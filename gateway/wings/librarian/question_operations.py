@@ -246,7 +246,7 @@ class QuestionOperations:
                 )
         if within.cancelled_caught:
             answer = engine.extract(question, hits, "seconds")
-        return _view(answer, body, spent=ledger.spending)
+        return _view(answer, body, amounts=ledger.spending)
 
     @asynccontextmanager
     async def _note(
@@ -389,7 +389,7 @@ class QuestionOperations:
             progress=_progress(request),
         )
         answer = await self._wait_for_answer(request, run, research)
-        view = _view(answer, body, run=run.id, spent=ledger.spending)
+        view = _view(answer, body, run=run.id, amounts=ledger.spending)
         state: RunState = "incomplete" if answer.incomplete else "completed"
         await self._runs.end(request.tenant, run.id, state, msgspec.json.encode(view))
         return view
@@ -463,7 +463,7 @@ def _run_view(run: StoredRun) -> ResearchRunView:
 
 
 def _view(
-    answer: LibraryAnswer, body: AskLibrary, *, run: str = "", spent: RunSpent | None = None
+    answer: LibraryAnswer, body: AskLibrary, *, run: str = "", amounts: RunSpent | None = None
 ) -> LibraryAnswerView:
     return LibraryAnswerView(
         answer.text,
@@ -472,7 +472,7 @@ def _view(
         answer.incomplete,
         answer.written,
         run,
-        spent,
+        amounts,
     )
 
 
@@ -493,6 +493,6 @@ def _sources(answer: LibraryAnswer) -> list[CitedSource]:
     ]
 
 
-def _within(cited: Any, hit: Any) -> bool:
-    same = (cited.collection, cited.path) == (hit.collection, hit.path)
-    return same and hit.lines[0] <= cited.lines[0] <= hit.lines[1]
+def _within(value: Any, hit: Any) -> bool:
+    same = (value.collection, value.path) == (hit.collection, hit.path)
+    return same and hit.lines[0] <= value.lines[0] <= hit.lines[1]

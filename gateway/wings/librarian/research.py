@@ -440,9 +440,9 @@ class CodeThread:
             raise AskRefused(answer["error"])
         return answer["value"]
 
-    async def _context(self, recorded: Any) -> Any:
+    async def _context(self, journal_entry: Any) -> Any:
         answer = await self._library.answer("context", ())
-        if self._library.journal_answer("context", answer) != recorded:
+        if self._library.journal_answer("context", answer) != journal_entry:
             raise _Stopped("diverged")
         return answer
 

@@ -241,7 +241,7 @@ class RunLog:
             answer = _answer_of(step)
             cached = isinstance(answer, PartAnswer) and answer.cached
             self.ledger.carry(
-                step.kind, step.tokens, step.cost, cached=cached, refused=refused_by(answer)
+                step.kind, step.tokens, step.cost, cached=cached, limit=refused_by(answer)
             )
 
     def recorded_step(self, node: str, seq: int, digest: str) -> RunStep | None:
@@ -257,15 +257,15 @@ class RunLog:
         await self.store.put(self.host_id, self.run_id, step, self.ledger.spending.seconds)
 
     async def pay(
-        self, begun: RunStep, worst: tuple[TokenUsage, ModelCost | None],
+        self, request: RunStep, worst: tuple[TokenUsage, ModelCost | None],
         send: Callable[[], Awaitable[PartAnswer]],
     ) -> PartAnswer | str:  # fmt: skip
         """The answer to a request of a model, or why there is none. It is sent at most once in the
         life of the run. Raises Diverged and TakenOver."""
-        step = self.recorded_step(begun.node, begun.seq, begun.digest)
+        step = self.recorded_step(request.node, request.seq, request.digest)
         if step is not None:
             return await self._replay(step)
-        await self.add(msgspec.structs.replace(begun, tokens=worst[0].total, cost=_amount(worst)))
+        await self.add(msgspec.structs.replace(request, tokens=worst[0].total, cost=_amount(worst)))
         began = time.monotonic()
         answer: PartAnswer | str
         try:
@@ -274,7 +274,7 @@ class RunLog:
             answer = f"Not sent: {error}"
         except ModelFailed as error:
             answer = str(error)
-        await self._end_step(begun, answer, round((time.monotonic() - began) * 1000))
+        await self._end_step(request, answer, round((time.monotonic() - began) * 1000))
         return answer
 
     async def _replay(self, step: RunStep) -> PartAnswer | str:
@@ -283,14 +283,14 @@ class RunLog:
             return LOST_TEXT
         return msgspec.json.decode(step.answer, type=PartAnswer | str)
 
-    async def _end_step(self, begun: RunStep, answer: PartAnswer | str, ms: int) -> None:
+    async def _end_step(self, request: RunStep, answer: PartAnswer | str, ms: int) -> None:
         part = answer if isinstance(answer, PartAnswer) else PartAnswer("")
         lost = answer == LOST_TEXT
         step = msgspec.structs.replace(
-            begun,
+            request,
             answer=Raw(msgspec.json.encode(answer)),
-            tokens=begun.tokens if lost else part.usage.total,
-            cost=begun.cost if lost else (part.cost.amount if part.cost else 0.0),
+            tokens=request.tokens if lost else part.usage.total,
+            cost=request.cost if lost else (part.cost.amount if part.cost else 0.0),
             ms=ms,
         )
         self.steps[step.node, step.seq] = step

@@ -109,15 +109,15 @@ class RunLedger:
                 raise self.limit_reached("tokens" if forbids else "cost") from error
 
     def carry(
-        self, kind: str, tokens: int, cost: float, *, cached: bool, refused: Limit | None = None
+        self, kind: str, tokens: int, cost: float, *, cached: bool, limit: Limit | None = None
     ) -> None:
-        """Count a step of this run that another process made. `refused`: by this limit, where the
+        """Count a step of this run that another process made. `limit`: what refused it, where the
         step tells it; those of a budget were counted before."""
         unit = _UNITS.get(kind)
-        self.hit = self.hit or refused
+        self.hit = self.hit or limit
         if cached:
             self._used["cached"] += 1
-        elif unit is not None and (refused == unit or self._is_used_up(unit)):  # it was refused
+        elif unit is not None and (limit == unit or self._is_used_up(unit)):  # it was refused
             self.hit = self.hit or unit
         elif unit is not None:
             self._used[unit] += 1

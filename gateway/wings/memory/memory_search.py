@@ -172,11 +172,11 @@ class Recaller:
         return await self._encoding.of(KIND.purpose, text)
 
     async def _candidates(
-        self, opened: Transaction, recall: MemoryQuery, text: str, encoded_query: EncodedQuery
+        self, transaction: Transaction, recall: MemoryQuery, text: str, encoded_query: EncodedQuery
     ) -> tuple[list[RecalledMemory], int]:
         """Candidates by words and meaning, and the number of memories searched."""
         values = self._values(recall)
-        docs = await self._docs(opened, values)
+        docs = await self._docs(transaction, values)
         model = encoded_query.model or ""
         reach = max(self._settings.candidates, recall.limit or 0)
         near = max(reach // 2, recall.limit or 0)
@@ -203,15 +203,15 @@ class Recaller:
             near=near,
             timed=self._settings.ranking.times > 0 and asks_for_time(text),
         )
-        rows = await opened.rows(LOOKUPS, statement(shape), values)
+        rows = await transaction.rows(LOOKUPS, statement(shape), values)
         if not rows and text:  # of stop words, or of none that is known
             shape = replace(shape, vectors=False, listed=True)
-            rows = await opened.rows(LOOKUPS, statement(shape), values)
+            rows = await transaction.rows(LOOKUPS, statement(shape), values)
         return [RecalledMemory(*row[1:]) for row in rows], rows[0][0] if rows else 0
 
-    async def _docs(self, opened: Transaction, values: Mapping[str, Any]) -> int:
+    async def _docs(self, transaction: Transaction, values: Mapping[str, Any]) -> int:
         """The memories of these owners, where one of them has too many to compare all; else 0."""
-        ((largest, docs),) = await opened.rows(LOOKUPS, _SIZES, values)
+        ((largest, docs),) = await transaction.rows(LOOKUPS, _SIZES, values)
         return docs if largest > self._settings.exact_limit else 0
 
     def _limit_scopes(self, best: Sequence[ScoredMemory], limit: int | None) -> list[ScoredMemory]:
@@ -227,12 +227,12 @@ class Recaller:
         return limited
 
     async def _load_rows(
-        self, opened: Transaction, recall: MemoryQuery, best: Sequence[ScoredMemory]
+        self, transaction: Transaction, recall: MemoryQuery, best: Sequence[ScoredMemory]
     ) -> list[tuple[Memory, ScoredMemory]]:
         """Their rows, under the same conditions."""
         values = self._values(recall) | {"ids": [scored.candidate.id for scored in best]}
         rows = (
-            await opened.rows(LOOKUPS, rows_query(_allowed_condition(recall)), values)
+            await transaction.rows(LOOKUPS, rows_query(_allowed_condition(recall)), values)
             if best
             else []
         )

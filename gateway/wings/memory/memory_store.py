@@ -209,27 +209,27 @@ class MemoryStore(Tables):
         connection: AsyncConnection,
         target: Target,
         memories: Sequence[NewMemory | Memory],
-        replaced: Sequence[Memory] = (),
+        old_memories: Sequence[Memory] = (),
     ) -> None:
-        """Lock owner and subject, and check quotas. `replaced`: by the memories, which become
+        """Lock owner and subject, and check quotas. `old_memories`: by the memories, which become
         history. Raises ProblemDetails."""
-        await self._check_tenant(connection, target, len(memories) - len(replaced))
+        await self._check_tenant(connection, target, len(memories) - len(old_memories))
         with refusals():
-            await connection.execute(_BEGIN, self._quotas(target, memories, replaced))
+            await connection.execute(_BEGIN, self._quotas(target, memories, old_memories))
 
     def _quotas(
         self,
         target: Target,
         memories: Sequence[NewMemory | Memory],
-        replaced: Sequence[Memory] = (),
+        old_memories: Sequence[Memory] = (),
     ) -> dict[str, Any]:
         """Sums that quotas are checked against."""
         return {
             **target.values,
             "caller": target.reader.subject,
             "count": len(memories),
-            "replaced": len(replaced),
-            "size": _size(memories) - _size(replaced),
+            "replaced": len(old_memories),
+            "size": _size(memories) - _size(old_memories),
             "limits": self._limits,
         }
 
@@ -455,7 +455,7 @@ def _size(memories: Sequence[NewMemory | Memory]) -> int:
 
 
 async def _rewrite(
-    connection: AsyncConnection, tenant: str, present: Memory, changed: Memory
+    connection: AsyncConnection, tenant: str, present: Memory, memory: Memory
 ) -> None:
     """The old text becomes a retired row of a new id, which the changed one superseded. Deleting
     and inserting makes the triggers index and embed it."""
@@ -468,12 +468,12 @@ async def _rewrite(
             "owner": present.owner,
             "id": present.id,
             "old": old,
-            "content": changed.content,
-            "hash": content_hash(changed),
-            "importance": changed.importance,
-            "pinned": changed.pinned,
-            "metadata": Jsonb(dict(changed.metadata)),
-            "masked": list(changed.masked),
+            "content": memory.content,
+            "hash": content_hash(memory),
+            "importance": memory.importance,
+            "pinned": memory.pinned,
+            "metadata": Jsonb(dict(memory.metadata)),
+            "masked": list(memory.masked),
         },
     )
 

@@ -271,10 +271,10 @@ def _times(body: SearchMemories) -> Times:
     return Times(time_of("as_of", body.as_of)[0], time_of("valid_at", body.valid_at)[0])
 
 
-def _after(sealed: str | None) -> Any:
-    if sealed is None:
+def _after(cursor: str | None) -> Any:
+    if cursor is None:
         return None
-    created, _, id_ = place(sealed).partition(" ")
+    created, _, id_ = place(cursor).partition(" ")
     try:
         time = time_of("after", created)[0]
     except ProblemDetails as error:

@@ -272,10 +272,10 @@ class ChatReader:
             self._text.append(text)
             events.append(ContentChunk(text))
 
-    def _add_reasoning(self, thought: str, events: list[ModelEvent]) -> None:
-        if thought:
-            self._reasoning.append(thought)
-            events.append(ReasoningChunk(thought))
+    def _add_reasoning(self, reasoning: str, events: list[ModelEvent]) -> None:
+        if reasoning:
+            self._reasoning.append(reasoning)
+            events.append(ReasoningChunk(reasoning))
 
     def _fragments(self, delta: _Delta) -> Sequence[_Fragment]:
         """The fragments of calls; those of function_call where the answer has no tool_calls."""

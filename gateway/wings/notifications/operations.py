@@ -188,7 +188,7 @@ class TargetOperations:
         place = ", ".join(recipients) if endpoint is None else _origin(endpoint.url)
         stored = await self._store.put_target(
             tenant, name, kind=body.kind, subjects=dict.fromkeys(body.subjects), place=place,
-            recipients=recipients, sealed=sealed, most=self._settings.tenant_targets,
+            recipients=recipients, sealed_secrets=sealed, most=self._settings.tenant_targets,
         )  # fmt: skip
         if not stored:
             most = self._settings.tenant_targets

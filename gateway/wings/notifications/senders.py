@@ -30,16 +30,16 @@ class Destination(Struct, frozen=True):
     recipients: tuple[str, ...] = ()  # of mail
 
 
-def is_private_host(url: str, allowed: Collection[str]) -> bool:
+def is_private_host(url: str, private_hosts: Collection[str]) -> bool:
     """Whether the operator lets a host be one of the own network."""
     parts = urlsplit(url)
-    return bool({parts.hostname, parts.netloc} & {*allowed})
+    return bool({parts.hostname, parts.netloc} & {*private_hosts})
 
 
-def check_url(url: str, allowed: Collection[str]) -> None:
+def check_url(url: str, private_hosts: Collection[str]) -> None:
     """Raises ToolgateError for an address that a message may not be sent to."""
     try:
-        private = is_private_host(url, allowed)
+        private = is_private_host(url, private_hosts)
     except ValueError as error:
         raise ToolgateError("expected a URL") from error
     check_receiver(url, private=private)

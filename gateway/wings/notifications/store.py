@@ -198,13 +198,13 @@ class NotificationStore(Tables):
         subjects: Collection[str],
         place: str,
         recipients: Collection[str],
-        sealed: bytes | None,
+        sealed_secrets: bytes | None,
         most: int,
     ) -> bool:
         """Store a target; False: there are `most` others."""
         values = {
             "host": host_id, "name": name, "kind": kind, "subjects": [*subjects],
-            "place": place, "to": [*recipients], "sealed": sealed, "most": most,
+            "place": place, "to": [*recipients], "sealed": sealed_secrets, "most": most,
         }  # fmt: skip
         async with borrow(self._pool) as connection, connection.transaction():
             await connection.execute(_TARGETS_LOCK, [host_id])

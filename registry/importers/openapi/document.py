@@ -90,7 +90,7 @@ def version_of(root: dict[str, Any]) -> tuple[int, int]:
     raise ImportRejected(_missing_version_text(root, supported))
 
 
-def _missing_version_text(root: dict[str, Any], supported: str) -> str:
+def _missing_version_text(root: dict[str, Any], versions: str) -> str:
     if _is_hybrid(root):
         return (
             "This describes a hybrid service: `toolgate import hybrid` reads it, and `hybrid:` in "
@@ -102,9 +102,9 @@ def _missing_version_text(root: dict[str, Any], supported: str) -> str:
             "first, and import what comes out."
         )
     if format_ := _other_format(root):
-        return f"This is {format_}, which is not read: convert it to OpenAPI first. {supported}."
+        return f"This is {format_}, which is not read: convert it to OpenAPI first. {versions}."
     return (
-        f"This is no OpenAPI description: `openapi` is missing, and `swagger` as well. {supported}."
+        f"This is no OpenAPI description: `openapi` is missing, and `swagger` as well. {versions}."
     )
 
 

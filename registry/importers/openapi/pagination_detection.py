@@ -142,14 +142,14 @@ class _Page:
 
 def of(
     document: OpenApiDocument,
-    answered: ResponseFacts,
+    response: ResponseFacts,
     binding: OpenAPIBinding,
     properties: Mapping[str, Any],
 ) -> Pagination | None:
     """The pagination of an operation; None if none is detected. `properties` are those of the
     tool's input schema."""
     arguments = _arguments(binding, properties)
-    if not arguments or answered.raw_schema is None:
+    if not arguments or response.raw_schema is None:
         return None
 
     def find(raw: Any) -> dict[str, Any]:
@@ -158,11 +158,11 @@ def of(
         except SkipOperation:
             return {}
 
-    page = _Page(arguments, find(answered.raw_schema), find)
+    page = _Page(arguments, find(response.raw_schema), find)
     for recognise in (_last, _url, _cursor, _numbered_pagination, _offset):
         if pagination := recognise(page):
             return pagination
-    return _link(page, "link" in answered.headers)
+    return _link(page, "link" in response.headers)
 
 
 @lru_cache(maxsize=10_000)  # the same few names recur in every operation

@@ -166,17 +166,17 @@ class Parameters:
         notes.append(f"parameter {raw['name']} has no schema")
         return None, {key: raw[key] for key in _SCHEMA_KEYWORDS if key in raw}
 
-    def _with_an_item(self, converted: ConvertedSchema) -> ConvertedSchema:
+    def _with_an_item(self, conversion: ConvertedSchema) -> ConvertedSchema:
         """The schema of a required list with at least one item: an empty one sends nothing."""
-        bare = {key: value for key, value in converted.schema.items() if key not in ANNOTATIONS}
-        schema = (self._schemas.target(bare) or converted).schema
+        bare = {key: value for key, value in conversion.schema.items() if key not in ANNOTATIONS}
+        schema = (self._schemas.target(bare) or conversion).schema
         if schema.get("type") != "array" or schema.get("minItems", 0) > 0:
-            return converted
-        return replace(converted, schema={**converted.schema, "minItems": 1})
+            return conversion
+        return replace(conversion, schema={**conversion.schema, "minItems": 1})
 
-    def _add_description(self, raw: dict[str, Any], converted: ConvertedSchema) -> ConvertedSchema:
+    def _add_description(self, raw: dict[str, Any], conversion: ConvertedSchema) -> ConvertedSchema:
         """The schema with the description, deprecation and examples of the parameter."""
-        schema = dict(converted.schema)
+        schema = dict(conversion.schema)
         parameter_text, inner = plain(text(raw.get("description"))), text(schema.get("description"))
         if parameter_text:
             schema["description"] = (
@@ -186,7 +186,7 @@ class Parameters:
             schema["deprecated"] = True
         if "examples" not in schema and (examples := stated_examples(raw, self._document)):
             schema["examples"] = examples
-        return replace(converted, schema=schema)
+        return replace(conversion, schema=schema)
 
 
 def stated_examples(holder: dict[str, Any], document: OpenApiDocument) -> list[Any]:

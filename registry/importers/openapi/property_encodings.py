@@ -163,16 +163,16 @@ class Encodings:
         return headers
 
 
-def file_schema(converted: dict[str, Any], many: bool = False) -> dict[str, Any]:
-    """Schema of an argument that is a file, or a list of files; `converted` is the schema of its
+def file_schema(conversion: dict[str, Any], many: bool = False) -> dict[str, Any]:
+    """Schema of an argument that is a file, or a list of files; `conversion` is the schema of its
     value in the description."""
-    text_of_schema = text(converted.get("description"))
+    text_of_schema = text(conversion.get("description"))
     members: dict[str, Any] = {}
-    members |= {key: converted[key] for key in ("title", "deprecated") if key in converted}
+    members |= {key: conversion[key] for key in ("title", "deprecated") if key in conversion}
     if many:
         for key in ("minItems", "maxItems"):
-            if key in converted:
-                members[key] = converted[key]
+            if key in conversion:
+                members[key] = conversion[key]
         described = {"description": text_of_schema} if text_of_schema else {}
         return {"type": "array", "items": _ONE, **members, **described}
     return {

@@ -225,14 +225,14 @@ def _schema(media: dict[str, Any], key: str) -> Any:
     return {} if structured else {"type": "string"}
 
 
-def _plain_object(converted: ConvertedSchema, schemas: Schemas) -> ConvertedSchema | None:
-    """`converted`, or the target of its references, if it is an object of properties alone."""
+def _plain_object(conversion: ConvertedSchema, schemas: Schemas) -> ConvertedSchema | None:
+    """`conversion`, or the target of its references, if it is an object of properties alone."""
     for _ in range(_HOPS):
-        target = schemas.target(converted.schema)
+        target = schemas.target(conversion.schema)
         if target is None:
             break
-        converted = target
-    schema = converted.schema
+        conversion = target
+    schema = conversion.schema
     closed = schema.get("additionalProperties", {"not": {}}) == {"not": {}}
     flat = schema.keys() <= _PLAIN and schema.get("type", "object") == "object"
-    return converted if flat and closed and "properties" in schema else None
+    return conversion if flat and closed and "properties" in schema else None

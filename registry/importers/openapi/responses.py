@@ -29,18 +29,18 @@ _REVERSED_TYPES = frozenset(
 _REDIRECTS = frozenset({"301", "302", "303", "307", "308", "3XX", "3xx"})
 
 
-def widen(schema: Any, dropped: Collection[str]) -> Any:
-    """A schema with references to the `dropped` definitions replaced by any value."""
+def widen(schema: Any, dropped_names: Collection[str]) -> Any:
+    """A schema with references to the `dropped_names` definitions replaced by any value."""
     if isinstance(schema, list):
-        return [widen(member, dropped) for member in schema]
+        return [widen(member, dropped_names) for member in schema]
     if not isinstance(schema, dict):
         return schema
-    members = siblings(schema) if definition_name(schema) in dropped else schema
+    members = siblings(schema) if definition_name(schema) in dropped_names else schema
     out: dict[str, Any] = {}
     for key, value in members.items():
         if key in _REVERSED_TYPES:
             continue
-        widened = map_subschemas(key, value, lambda member: widen(member, dropped))
+        widened = map_subschemas(key, value, lambda member: widen(member, dropped_names))
         if key in UNIONS:  # values may match several branches of `oneOf` now
             _add_choice(out, widened)
         else:
@@ -131,9 +131,9 @@ class Responses:
             self._closed[shared] = closed
         return closed
 
-    def _close(self, converted: ConvertedSchema) -> dict[str, Any]:
-        """`converted` bundled with its definitions, the nearest first."""
-        root = self._root(converted)
+    def _close(self, conversion: ConvertedSchema) -> dict[str, Any]:
+        """`conversion` bundled with its definitions, the nearest first."""
+        root = self._root(conversion)
         room = CHARACTERS_LIMIT - _size(root.schema)
         if room < CHARACTERS_LIMIT - _ROOT_LIMIT:
             raise SkipOperation(f"it has more than {_ROOT_LIMIT:,} characters")

@@ -169,11 +169,11 @@ class Tree:
         return self._tidy(out, at)
 
     def _add_discriminator(
-        self, stated: object, raw: list[Any], branches: list[dict[str, Any]]
+        self, discriminator: object, raw: list[Any], branches: list[dict[str, Any]]
     ) -> list[dict[str, Any]]:
         """`branches` with the values of the discriminator that select each."""
-        name = text(mapping(stated).get("propertyName"))
-        values = self._names.discriminators.values(mapping(stated), raw) if name else {}
+        name = text(mapping(discriminator).get("propertyName"))
+        values = self._names.discriminators.values(mapping(discriminator), raw) if name else {}
         return [
             _with_values(branch, name, values[index]) if index in values else branch
             for index, branch in enumerate(branches)

@@ -75,11 +75,13 @@ class FillingCredentials:
         return names[0] if len(names) == 1 else None
 
 
-def add_filled(alternatives: Alternatives, filled: tuple[Credential, ...]) -> Alternatives:
+def add_filled(alternatives: Alternatives, credentials: tuple[Credential, ...]) -> Alternatives:
     """`alternatives` with the credentials that fill parameters, which every call has."""
-    if not filled:
+    if not credentials:
         return alternatives
-    return tuple(dict.fromkeys((*alternative, *filled) for alternative in alternatives or ((),)))
+    return tuple(
+        dict.fromkeys((*alternative, *credentials) for alternative in alternatives or ((),))
+    )
 
 
 def secret_notes(drafts: Sequence[ToolDraft]) -> Iterator[str]:

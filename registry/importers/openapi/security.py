@@ -214,8 +214,8 @@ def _key(scheme: str, raw: dict[str, Any]) -> tuple[Credential, str | None]:
             return Credential(scheme, "http"), problem
 
 
-def _http(scheme: str, named: str) -> Credential:
+def _http(scheme: str, http_scheme: str) -> Credential:
     """Credential of an HTTP scheme: names of RFC 9110, section 11.1, in any case."""
-    if named == "basic":
+    if http_scheme == "basic":
         return Credential(scheme, "basic")
-    return Credential(scheme, "bearer" if named == "bearer" else "http")
+    return Credential(scheme, "bearer" if http_scheme == "bearer" else "http")

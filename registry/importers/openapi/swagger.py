@@ -76,11 +76,11 @@ class Swagger:
             else declared
         )
 
-    def _parameters(self, stated: object, notes: list[str]) -> _Parameters:
-        if stated is not None and not isinstance(stated, list):
+    def _parameters(self, value: object, notes: list[str]) -> _Parameters:
+        if value is not None and not isinstance(value, list):
             notes.append("`parameters` is not a list; ignored")
         parameters = _Parameters({}, {}, None)
-        for raw in sequence(stated):
+        for raw in sequence(value):
             parameter = self._document.resolve(raw)
             name, location = parameter.get("name"), parameter.get("in")
             if location == "body":
@@ -105,14 +105,14 @@ class Swagger:
 
     def _body(
         self,
-        shared: _Parameters,
+        path_parameters: _Parameters,
         own_parameters: _Parameters,
         consumes: tuple[str, ...],
         notes: list[str],
     ) -> dict[str, Any] | None:
         """The request body: from one body parameter, or from all form parameters."""
-        body = own_parameters.body or (None if own_parameters.forms else shared.body)
-        forms = {**shared.forms, **own_parameters.forms}
+        body = own_parameters.body or (None if own_parameters.forms else path_parameters.body)
+        forms = {**path_parameters.forms, **own_parameters.forms}
         if body is not None:
             if forms:
                 notes.append("it has a body and form parameters; the form parameters are left out")
@@ -136,9 +136,9 @@ class Swagger:
         return self._responses[key][1]
 
 
-def _types(stated: object, usual: tuple[str, ...]) -> tuple[str, ...]:
+def _types(media_types: object, usual: tuple[str, ...]) -> tuple[str, ...]:
     """Media types. An empty list would override the document's, which is never meant."""
-    named = [name for name in sequence(stated) if text(name)]
+    named = [name for name in sequence(media_types) if text(name)]
     return tuple(dict.fromkeys(named)) or usual
 
 

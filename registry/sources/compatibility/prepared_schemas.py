@@ -265,26 +265,28 @@ class SchemaIdentity:
         self._same_pairs |= assumed
         return True
 
-    def _same(self, was: RootedSchema, now: RootedSchema, assumed: set[Pair], depth: int) -> bool:
-        """Whether two schemas are identical. `assumed`: pairs assumed identical until one turns out
-        not to be."""
+    def _same(
+        self, was: RootedSchema, now: RootedSchema, identical_pairs: set[Pair], depth: int
+    ) -> bool:
+        """Whether two schemas are identical. `identical_pairs`: pairs assumed identical until
+        one turns out not to be."""
         a, b = was.schema, now.schema
         if not isinstance(a, dict | list) or not isinstance(b, dict | list):
             return canonical(a) == canonical(b)
         pair = (id(a), id(b))
-        if pair in self._same_pairs or pair in assumed:
+        if pair in self._same_pairs or pair in identical_pairs:
             return True
         self._remaining -= 1
         if pair in self._differ or depth == 0 or self._remaining < 0:
             return False
-        assumed.add(pair)
-        if self._same_members(was, now, assumed, depth):
+        identical_pairs.add(pair)
+        if self._same_members(was, now, identical_pairs, depth):
             return True
         self._differ.add(pair)
         return False
 
     def _same_members(
-        self, was: RootedSchema, now: RootedSchema, assumed: set[Pair], depth: int
+        self, was: RootedSchema, now: RootedSchema, identical_pairs: set[Pair], depth: int
     ) -> bool:
         a, b = was.schema, now.schema
         if type(a) is not type(b) or len(a) != len(b):
@@ -295,12 +297,14 @@ class SchemaIdentity:
             pairs = [(value, b[name]) for name, value in a.items()]
         else:
             return False
-        if not all(self._same(was.of(x), now.of(y), assumed, depth - 1) for x, y in pairs):
+        if not all(self._same(was.of(x), now.of(y), identical_pairs, depth - 1) for x, y in pairs):
             return False
         reference = reference_of(a)
         if reference is None:
             return True
         here, there = resolve(was.root, reference), resolve(now.root, b["$ref"])
         return (
-            here is not None and there is not None and self._same(here, there, assumed, depth - 1)
+            here is not None
+            and there is not None
+            and self._same(here, there, identical_pairs, depth - 1)
         )

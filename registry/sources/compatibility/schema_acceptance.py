@@ -79,8 +79,8 @@ def newly_ignored(
             yield AcceptanceFinding("argument", join_path(where, name), effect=Effect.IGNORED)
 
 
-def ids_of(gathered: SchemaConjunction) -> tuple[frozenset[int], bool]:
-    return frozenset(id(part.schema) for part in gathered.parts), gathered.accepts_none
+def ids_of(conjunction: SchemaConjunction) -> tuple[frozenset[int], bool]:
+    return frozenset(id(part.schema) for part in conjunction.parts), conjunction.accepts_none
 
 
 def item_of(was: SchemaConjunction, place: int) -> list[RootedSchema]:

@@ -494,5 +494,5 @@ async def test_key_sets_of_clients_are_bounded(
     clients = LoginClients(settings, lambda: pytest.fail("it asks the database"))
     for number in (0, 1, 2, 0, 3):
         published_documents.documents[f"{KEYS}?{number}"] = published_documents.documents[KEYS]
-        assert (await clients._keys.of(f"{KEYS}?{number}", named=False)).ring is not None
+        assert (await clients._keys.of(f"{KEYS}?{number}", by_operator=False)).ring is not None
     assert [url for url, _ in clients._keys._sets] == [f"{KEYS}?{n}" for n in (2, 0, 3)]

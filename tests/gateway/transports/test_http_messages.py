@@ -59,7 +59,7 @@ def test_headers_that_mirror_arguments_are_kept_by_the_rest_of_their_names():
     scope = http(headers=[("Mcp-Param-Region", " eu \t"), ("MCP-PARAM-Dry-Run", "true")])
     found = read_headers(scope)
     assert found.mirrored == {"region": "eu", "dry-run": "true"}
-    assert call_headers(found, scope, mirrored=found.mirrored).mirrored == found.mirrored
+    assert call_headers(found, scope, routing_headers=found.mirrored).mirrored == found.mirrored
     assert call_headers(found, scope).mirrored == {}
 
 

@@ -109,7 +109,7 @@ async def _get(workshop: Workshop, url: str, headers: dict[str, str]) -> bytes:
         limit_bytes=min(MANIFEST_BYTES, workshop.settings.limit_bytes),
         timeout_s=workshop.limits.fetch_timeout_s,
         private_networks=workshop.limits.private_networks,
-        named=False,
+        by_operator=False,
         settings=replace(OF_DESCRIPTIONS, headers=tuple(headers.items()), same_origin=True),
     )
     return answer.data

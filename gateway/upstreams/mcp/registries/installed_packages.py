@@ -51,15 +51,17 @@ class Workshop:
         name = _UNSAFE.sub("_", identifier)[-80:].lstrip(".-") or "package"
         return self.root / kind / f"{name}-{_UNSAFE.sub('_', tag)[:80]}"
 
-    async def get(self, url: str, accept: str = "application/json", *, named: bool = True) -> bytes:
-        """A file. `named`: at an address of the settings; else it has to be public."""
+    async def get(
+        self, url: str, accept: str = "application/json", *, by_operator: bool = True
+    ) -> bytes:
+        """A file. `by_operator`: at an address of the settings; else it has to be public."""
         answer = await fetch(
             url,
             limit_bytes=self.settings.limit_bytes,
             timeout_s=self.settings.timeout_s,
             private_networks=self.limits.private_networks,
-            named=named,
-            settings=replace(_DOWNLOADS, headers=(("Accept", accept),), same_origin=named),
+            by_operator=by_operator,
+            settings=replace(_DOWNLOADS, headers=(("Accept", accept),), same_origin=by_operator),
         )
         return answer.data
 

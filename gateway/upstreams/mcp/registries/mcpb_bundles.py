@@ -63,7 +63,7 @@ async def program(
     if not expected:
         raise ImportRejected("The bundle has no fileSha256 in server.json: it cannot be pinned.")
     check_no_runtime(package)
-    data = await workshop.get(url, named=False)
+    data = await workshop.get(url, by_operator=False)
     actual = await to_thread.run_sync(lambda: hashlib.sha256(data).hexdigest())
     check_digest("The bundle", actual, expected)
     archive = await to_thread.run_sync(Archive, data, url, FILES)

@@ -84,12 +84,12 @@ class _Installation:
             raise ImportRejected(f"{self.name} has no command {self.command.name}.")
         return self.integrity
 
-    def _check(self, locked: dict[str, Any]) -> None:
+    def _check(self, package: dict[str, Any]) -> None:
         """Raises ImportRejected for a package that is another one, or has no digest."""
-        for path, entry in locked.items():
+        for path, entry in package.items():
             if path and not (entry.get("integrity") or entry.get("inBundle")):
                 raise ImportRejected(f"{path} has no integrity in the lock: it cannot be pinned.")
-        locked_package = locked.get(f"node_modules/{self.name}") or {}
+        locked_package = package.get(f"node_modules/{self.name}") or {}
         check_digest(self.name, str(locked_package.get("integrity")), self.integrity)
 
     async def _npm(self, folder: Path, *words: str) -> None:
@@ -98,12 +98,12 @@ class _Installation:
         await self.workshop.run((self.workshop.settings.npm, *words, *quiet, registry), folder)
 
 
-def _binary(stated: Any, name: str) -> str:
+def _binary(value: Any, name: str) -> str:
     """The command of a package: its only one, or that of its own name."""
     command_name = name.rpartition("/")[2]
-    if isinstance(stated, str):
+    if isinstance(value, str):
         return command_name
-    names = [word for word in stated or () if isinstance(word, str)]
+    names = [word for word in value or () if isinstance(word, str)]
     chosen = names[0] if len(names) == 1 else command_name
     if chosen not in names or "/" in chosen or chosen.startswith((".", "-")):
         listed = ", ".join(names)[:200] or "none"

@@ -132,15 +132,15 @@ async def make_plan(
     packages: Packages,
     *,
     secrets: Mapping[str, str],
-    stored: Collection[str] = (),
+    stored_names: Collection[str] = (),
 ) -> Draft:
-    """The plan of an entry, with what it becomes. `secrets`: values by input; `stored`: headers and
-    variables whose secrets are known already. Raises ImportRejected."""
+    """The plan of an entry, with what it becomes. `secrets`: values by input; `stored_names`:
+    headers and variables whose secrets are known already. Raises ImportRejected."""
     server, meta = entry.server, entry.meta
     if meta.status == "deleted":
         reason = f": {meta.status_message}" if meta.status_message else ""
         raise ImportRejected(f"{server.name}@{server.version} was deleted{reason}.")
-    planner = _Planner(entry, request, Inputs({**request.inputs, **secrets}), stored)
+    planner = _Planner(entry, request, Inputs({**request.inputs, **secrets}), stored_names)
     choices = choices_of(server, packages.kinds)
     choice = request.choice or next(iter(choices), None)
     if choice is None or choice not in choices:
@@ -281,11 +281,11 @@ class _Planner:
             self._confirm(parts.netloc)
 
     def _pairs(
-        self, described: Sequence[KeyValueInput], kind: Literal["header", "variable"]
+        self, inputs: Sequence[KeyValueInput], kind: Literal["header", "variable"]
     ) -> dict[str, Value | None]:
         """Headers or variables by name; None: a secret that is stored already."""
         pairs: dict[str, Value | None] = {}
-        for each in described:
+        for each in inputs:
             self._check_name(each.name, kind)
             if each.name in self.stored and _is_secret(each) and not self._has_values(each):
                 pairs[each.name] = None

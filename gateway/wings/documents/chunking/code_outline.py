@@ -249,11 +249,11 @@ def _value(node: Node) -> Node | None:
     return value
 
 
-def _is_computed(left: Node | None) -> bool:
+def _is_computed(target: Node | None) -> bool:
     """Whether what gets a value has no name that can be read: `table[key]`, or several."""
-    if left is None:
+    if target is None:
         return False
-    return left.type in ("subscript_expression", "subscript") or "," in _text(left)
+    return target.type in ("subscript_expression", "subscript") or "," in _text(target)
 
 
 def _body(node: Node) -> Node | None:
@@ -352,8 +352,8 @@ def _references(node: Node, grammar: Grammar) -> Iterator[Mention]:
         yield from _import_mentions(node, imported)
 
 
-def _import_mentions(node: Node, imported: str) -> Iterator[Mention]:
-    target = node.child_by_field_name(imported) if imported else node
+def _import_mentions(node: Node, module: str) -> Iterator[Mention]:
+    target = node.child_by_field_name(module) if module else node
     text = _text(target)
     if target is not None and text[:1] in _QUOTES:
         inner = text.strip(_QUOTES)

@@ -99,12 +99,12 @@ def _apart(mentions: Iterable[Mention], at: int) -> Iterator[Mention]:
             at = mention.end
 
 
-def _outside(names: Iterable[Mention], occupied: Sequence[Mention]) -> Iterator[Mention]:
+def _outside(names: Iterable[Mention], mentions_taken: Sequence[Mention]) -> Iterator[Mention]:
     """Names that overlap nothing that is taken."""
-    ends = [mention.end for mention in occupied]
+    ends = [mention.end for mention in mentions_taken]
     for name in names:
         after = bisect_right(ends, name.start)
-        if after == len(occupied) or occupied[after].start >= name.end:
+        if after == len(mentions_taken) or mentions_taken[after].start >= name.end:
             yield name
 
 

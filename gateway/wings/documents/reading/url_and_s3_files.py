@@ -85,7 +85,7 @@ async def _fetch_source(
             limit_bytes=limit_bytes,
             timeout_s=fetching.timeout_s,
             private_networks=fetching.private_networks,
-            named=False,
+            by_operator=False,
             validator=(condition, value) if condition in _CONDITIONS else ("", ""),
         )
     except ImportRejected as error:

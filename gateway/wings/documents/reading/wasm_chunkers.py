@@ -138,7 +138,7 @@ class WasmRun(ABC):
             self._start(compiled)
 
     @abstractmethod
-    def _start(self, compiled: Any) -> None:
+    def _start(self, code: Any) -> None:
         """Make the instance. Raises ChunkerRefused."""
 
     @abstractmethod
@@ -169,8 +169,8 @@ class WasmRun(ABC):
 class ModuleRun(WasmRun):
     """An instance of a core module."""
 
-    def _start(self, compiled: wasmtime.Module) -> None:
-        exports = wasmtime.Instance(self._store, compiled, []).exports(self._store)
+    def _start(self, code: wasmtime.Module) -> None:
+        exports = wasmtime.Instance(self._store, code, []).exports(self._store)
         self._memory: Any = exports["memory"]
         self._functions: dict[str, Any] = {name: exports[name] for name in _FUNCTIONS}
         abi = self._functions["tg_abi"](self._store)
@@ -216,8 +216,8 @@ class ComponentRun(WasmRun):
 
     PARTS = 8  # with adapters
 
-    def _start(self, compiled: component.Component) -> None:
-        self._instance = component.Linker(_engine()).instantiate(self._store, compiled)
+    def _start(self, code: component.Component) -> None:
+        self._instance = component.Linker(_engine()).instantiate(self._store, code)
 
     def chunk(self, data: bytes, path: str, max_chunk_size: int) -> bytes:
         with self._time_limit(len(data)):

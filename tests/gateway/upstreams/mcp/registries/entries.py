@@ -48,7 +48,9 @@ async def plan_of(document: dict[str, Any], whole: Settings | None = None, **mem
     stored = members.pop("stored", ())
     request = PlanRequest(name=document["name"], **members)
     packages = InstalledPackages(whole or settings())
-    return await make_plan(entry_of(document), request, packages, secrets=secrets, stored=stored)
+    return await make_plan(
+        entry_of(document), request, packages, secrets=secrets, stored_names=stored
+    )
 
 
 async def plan_package(described: dict[str, Any], **members: Any) -> Draft:
