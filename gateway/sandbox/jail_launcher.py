@@ -1,23 +1,29 @@
 """Launcher program for Linux: sets up the isolation and execs a command in it.
 
-`python -I -S jail_launcher.py PLAN`, PLAN a JSON object (see `_Plan` in script_runner.py). Imports
-only the standard library. Two processes: this one waits, the other enters the isolation and execs
-the command; it is the first process of its PID namespace, so all other processes in there end with
-it.
+`python -I -S jail_launcher.py PLAN`, PLAN the members of `_Plan` in script_runner.py, by marshal
+and base64. Imports little of the standard library, since each start waits for it: json, pathlib and
+typing take longer than all others. Two processes: this one waits, the other enters the isolation
+and execs the command; it is the first process of its PID namespace, so all other processes in there
+end with it.
 
 Exit code: that of the command, 128 + the number of the signal that ended it, or REFUSED when a
 layer could not be set up; then no command was started, and stderr names the layer.
 """
 
+from __future__ import annotations
+
+import binascii
 import ctypes
-import json
+import marshal
 import os
 import resource
 import signal
 import struct
 import sys
-from pathlib import Path
-from typing import Any, NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 REFUSED = 97
 
@@ -45,7 +51,7 @@ class IsolationFailure(Exception):
 
 
 def main() -> int:
-    plan = json.loads(sys.argv[1])
+    plan = marshal.loads(binascii.a2b_base64(sys.argv[1]))  # noqa: S302 - of the gateway
     _die_with_parent()
     if os.getppid() != plan["parent"]:
         return REFUSED
@@ -80,13 +86,18 @@ def _unshare() -> bool:
     user, group = os.geteuid(), os.getegid()
     _check(libc.unshare(NEW_USER | WALLS), "user, mount, PID, network and IPC namespaces")
     try:
-        Path("/proc/self/setgroups").write_text("deny")
+        _write("/proc/self/setgroups", "deny")
         # not as root: the command then has no capabilities, and cannot gain any
-        Path("/proc/self/uid_map").write_text(f"{NOBODY} {user} 1")
-        Path("/proc/self/gid_map").write_text(f"{NOBODY} {group} 1")
+        _write("/proc/self/uid_map", f"{NOBODY} {user} 1")
+        _write("/proc/self/gid_map", f"{NOBODY} {group} 1")
     except OSError as error:
         raise IsolationFailure(f"user namespaces: {error.strerror}") from error
     return True
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
 
 
 def _enter(plan: dict[str, Any], mapped: bool, ready: int) -> NoReturn:
@@ -105,7 +116,7 @@ def _enter(plan: dict[str, Any], mapped: bool, ready: int) -> NoReturn:
         os._exit(REFUSED)
     os.closerange(3, 2**16)
     _check(libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0), "no_new_privs")
-    _filter(bytes.fromhex(plan["filter"]))
+    _filter(plan["filter"])
     os.execve(plan["command"][0], plan["command"], plan["environment"])  # noqa: S606 - no shell
 
 
@@ -120,17 +131,19 @@ def _furnish(plan: dict[str, Any]) -> None:
     _mount(None, "/", None, RECURSIVE | PRIVATE)
     _mount("none", NEW_ROOT, "tmpfs", NO_SUID | NO_DEVICES, options="size=1m,mode=755")
     for link, target in plan["links"].items():
-        inside = Path(NEW_ROOT + link)
-        inside.parent.mkdir(parents=True, exist_ok=True)
-        inside.symlink_to(target)
+        inside = NEW_ROOT + link
+        os.makedirs(os.path.dirname(inside), exist_ok=True)
+        os.symlink(target, inside)
     for target, path in [*((path, path) for path in plan["paths"]), *plan["files"].items()]:
-        inside = Path(NEW_ROOT + target)
-        (inside if Path(path).is_dir() else inside.parent).mkdir(parents=True, exist_ok=True)
-        if not Path(path).is_dir():
-            inside.touch()
-        _mount(path, str(inside), None, BIND | RECURSIVE)
+        inside = NEW_ROOT + target
+        if os.path.isdir(path):
+            os.makedirs(inside, exist_ok=True)
+        else:
+            os.makedirs(os.path.dirname(inside), exist_ok=True)
+            os.close(os.open(inside, os.O_WRONLY | os.O_CREAT, 0o644))
+        _mount(path, inside, None, BIND | RECURSIVE)
         device = 0 if path.startswith("/dev/") else ATTR_NO_DEVICES
-        _set(str(inside), ATTR_READ_ONLY | ATTR_NO_SUID | device, AT_RECURSIVE)
+        _set(inside, ATTR_READ_ONLY | ATTR_NO_SUID | device, AT_RECURSIVE)
     for path in plan["hidden"]:
         _mount("none", NEW_ROOT + path, "tmpfs", NO_SUID | NO_DEVICES, options="size=4k,mode=555")
         _set(NEW_ROOT + path, ATTR_READ_ONLY, 0)

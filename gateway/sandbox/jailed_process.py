@@ -4,16 +4,21 @@ It has the isolation of `script_runner.py`; it reads and writes only these pipes
 """
 
 import asyncio
+import marshal
 import math
 import os
 import signal
 import time
+import zlib
 from asyncio import StreamReader, StreamWriter
 from asyncio.subprocess import PIPE
 from asyncio.subprocess import Process as Subprocess
+from binascii import b2a_base64
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cache
+from types import CodeType
 from typing import Any, Literal, TypeVar, cast
 
 import anyio
@@ -59,6 +64,15 @@ class CodeLimits:
     output_characters: int  # of a cell
     frame_bytes: int  # of what it asks for
 
+
+_LOADER = """
+import binascii, marshal, sys, types, zlib
+modules, program = marshal.loads(zlib.decompress(binascii.a2b_base64({})))
+for name, code in modules.items():
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(code, vars(module))
+exec(program)
+"""  # what the jail runs, which is of the same interpreter
 
 _frames = msgspec.json.Decoder(dict[str, Any])
 
@@ -171,15 +185,17 @@ def _plan(limits: CodeLimits, program: str, files: Mapping[str, str]) -> str:
     return launch_plan(plan, process_limits(plan, limits.memory_bytes, cpu_s), tells=True)
 
 
+@cache
 def _source(program: str) -> str:
-    """A program with the modules that it imports: the jail has no file of the gateway."""
-    modules = "".join(
-        f"module = sys.modules[{name!r}] = types.ModuleType({name!r})\n"
-        f"exec({(DIRECTORY / f'{module}.py').read_text()!r}, vars(module))\n"
-        for module in MODULES
-        for name in (f"gateway.sandbox.{module}",)
-    )
-    return f"import sys, types\n{modules}{(DIRECTORY / program).read_text()}"
+    """A program with the modules that it imports: the jail has no file of the gateway. Compiled, as
+    that takes a tenth of the time until it is ready."""
+    modules = {f"gateway.sandbox.{name}": _compile(f"{name}.py") for name in MODULES}
+    codes = zlib.compress(marshal.dumps((modules, _compile(program))))
+    return _LOADER.format(b2a_base64(codes, newline=False))
+
+
+def _compile(file: str) -> CodeType:
+    return compile((DIRECTORY / file).read_text(), "<string>", "exec", dont_inherit=True)
 
 
 async def _command(errors: StreamReader) -> int:

@@ -3,12 +3,14 @@ and its result."""
 
 import asyncio
 import json
+import marshal
 import math
 import os
 import shutil
 import signal
 import sys
 import sysconfig
+from binascii import b2a_base64
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -243,7 +245,7 @@ class _Plan:
     hidden: tuple[str, ...]
     files: dict[str, str]
     limits: dict[str, int]
-    filter: str  # hexadecimal
+    filter: bytes
     tells: bool = False  # the launcher writes the id of the command's process to stderr first
 
 
@@ -313,10 +315,10 @@ def launch_plan(runtime: Runtime, limits: Mapping[str, int], *, tells: bool = Fa
         hidden=runtime.hidden,
         files=runtime.files,
         limits=dict(limits),
-        filter=program(MACHINES[os.uname().machine]).hex(),
+        filter=program(MACHINES[os.uname().machine]),
         tells=tells,
     )
-    return json.dumps(asdict(plan))
+    return b2a_base64(marshal.dumps(asdict(plan)), newline=False).decode()
 
 
 def process_limits(runtime: Runtime, memory_bytes: int, cpu_s: int) -> dict[str, int]:
