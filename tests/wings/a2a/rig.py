@@ -103,7 +103,7 @@ class Rig:
                 task = await self.get(id_, **more)
                 if task["status"]["state"].removeprefix("TASK_STATE_") in states:
                     return task
-                await anyio.sleep(0.02)
+                await anyio.sleep(0.05)
 
     async def stream(
         self, method: str, params: Any, *, agent: str = "desk", version: str = "1.0"
@@ -149,7 +149,7 @@ def a2a_settings(
         "ask": Rule(effect="approve", tools=("deletePet",)),
         "no": Rule(effect="deny", tools=("createPet",), principals=("key:bob",)),
     }
-    quick = {"enabled": True, "agents": AGENTS, "poll_s": 0.05, "renew_s": 0.05, "lease_s": 1.0}
+    quick = {"enabled": True, "agents": AGENTS, "poll_s": 0.2, "renew_s": 0.05, "lease_s": 1.0}
     return replace(
         settings,
         sources={**settings.sources, "photos": photos},
@@ -160,7 +160,7 @@ def a2a_settings(
         ),
         policy=replace(settings.policy, rules=rules),
         toolsets={"letters": Toolset(include=("a2a_*",))},
-        agent=replace(settings.agent, enabled=True, poll_s=0.05),
+        agent=replace(settings.agent, enabled=True, poll_s=0.2),
         a2a=replace(settings.a2a, **{**quick, "default": "desk", **a2a}),
     )
 
@@ -198,7 +198,7 @@ async def make_key(rig: Rig, name: str, scopes: Sequence[str] = SCOPES) -> str:
             async with rig.client.http.get(url, headers=headers) as response:
                 if response.status == 200:
                     return text
-            await anyio.sleep(0.02)
+            await anyio.sleep(0.05)
 
 
 @asynccontextmanager

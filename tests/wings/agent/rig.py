@@ -28,7 +28,7 @@ RULES = {
     ),
 }
 QUICK: Mapping[str, Any] = {
-    "enabled": True, "poll_s": 0.05, "renew_s": 0.05, "lease_s": 1.0, "transcripts": True,
+    "enabled": True, "poll_s": 0.2, "renew_s": 0.05, "lease_s": 1.0, "transcripts": True,
     "keep_alive_s": 600.0,  # a stream that only its interval woke would time out
 }  # fmt: skip
 
