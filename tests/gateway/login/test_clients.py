@@ -35,7 +35,7 @@ class Published:
         self.fetched = 0
 
     async def fetch(self, url: str, **asked: Any) -> FetchedDocument:
-        assert not asked["named"]
+        assert not asked["by_operator"]
         assert not asked["private_networks"]
         assert asked["redirects"] == 0
         assert asked["limit_bytes"] <= 65_536
