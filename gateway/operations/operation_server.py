@@ -42,7 +42,7 @@ from gateway.state.idempotency import (
     StillRunning,
 )
 from registry.database.postgres import AWAY
-from registry.skills.rows import NoSuchEntry
+from registry.skills.skill_errors import NoSuchEntry
 from registry.tools.tool_errors import NoSuchTool, ToolChanged
 from schemas.errors import Fault, ToolgateError, TooManyRequests
 

@@ -11,7 +11,8 @@ from psycopg import AsyncConnection
 
 from registry.database.postgres import Pool, borrow
 from registry.database.tenants import lock_tenant
-from registry.skills.rows import NoSuchEntry, SkillRefused, raise_missing
+from registry.skills.rows import raise_missing
+from registry.skills.skill_errors import NoSuchEntry, SkillRefused
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,125}")
 

@@ -13,6 +13,7 @@ from psycopg import AsyncConnection, AsyncCursor
 
 from registry.database.postgres import Pool, borrow
 from registry.database.tool_and_source_rows import RawLoader
+from registry.skills.skill_errors import NoSuchEntry, SkillRefused
 from registry.skills.skill_md import (
     Access,
     SkillDocument,
@@ -31,7 +32,6 @@ from registry.skills.snapshot import (
     cycle_through,
     longest_path,
 )
-from schemas.errors import ToolgateError
 from schemas.tool import Annotations
 
 Rows = defaultdict[str, list[Any]]
@@ -142,19 +142,6 @@ WHERE agent.host_id = %s AND agent.active
 
 
 _annotations = msgspec.json.Decoder(Annotations)
-
-
-class SkillRefused(ToolgateError):
-    """A change to a skill, or an agent, is invalid."""
-
-
-class NoSuchEntry(SkillRefused):
-    """A skill, or an entry named with it, does not exist."""
-
-    def __init__(self, kind: str, name: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.name = name
 
 
 @dataclass(frozen=True, slots=True)

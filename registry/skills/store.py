@@ -19,11 +19,10 @@ from registry.skills.rows import (
     KnownSkill,
     KnownSkills,
     Links,
-    NoSuchEntry,
-    SkillRefused,
     load_skills,
     read_known,
 )
+from registry.skills.skill_errors import NoSuchEntry, SkillRefused
 from registry.skills.skill_md import Access, SkillDocument, read_document
 from registry.skills.snapshot import Skill, SkillSnapshot
 

@@ -6,8 +6,9 @@ import pytest
 
 from registry.database.postgres import Database
 from registry.skills.rows import file_content
+from registry.skills.skill_errors import SkillRefused
 from registry.skills.skill_md import read_document
-from registry.skills.store import RelatedSkills, SkillRefused, SkillStore
+from registry.skills.store import RelatedSkills, SkillStore
 from registry.sources.tool_store import ToolStore
 from tests.fixtures_database import HOST
 from tests.registry.skills.conftest import DESTROYS, TOOLS, note, skill, with_tools
