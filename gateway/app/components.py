@@ -3,7 +3,6 @@
 from config.settings import Settings
 from gateway.wings.table import with_jobs
 from registry.database.migrate import REGISTRY, Component
-from registry.jobs.store import JOBS
 
 
 def has_jobs(settings: Settings) -> bool:
@@ -15,9 +14,13 @@ def has_jobs(settings: Settings) -> bool:
 
 def components_of(settings: Settings) -> tuple[Component, ...]:
     """In the order in which they are migrated."""
-    components: tuple[Component, ...] = (REGISTRY, JOBS) if has_jobs(settings) else (REGISTRY,)
+    components: tuple[Component, ...] = (REGISTRY,)  # nothing is imported of what is off
+    if has_jobs(settings):
+        from registry.jobs.store import JOBS
+
+        components = (*components, JOBS)
     if settings.console.enabled or settings.login.enabled:
-        from gateway.console.sessions import CONSOLE  # nothing is imported of what is off
+        from gateway.console.sessions import CONSOLE
 
         components = (*components, CONSOLE)
     if settings.login.enabled:

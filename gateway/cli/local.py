@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from anyio import CancelScope
 
 from config.settings import Settings
-from gateway.admin.http_api import AdminAction
 from gateway.admin.registry_parts import RegistryParts
 from gateway.cli.common.audited_commands import VIA, actor
 from gateway.cli.common.database import Registry, open_registry
@@ -143,7 +142,7 @@ class LocalOperations(OperationClient):
         self, operation: Operation, arguments: Mapping[str, Any], status: int, request_id: str
     ) -> None:
         body = None if operation.body is None else body_in(operation, arguments)
-        action = AdminAction(
+        action = load("gateway.admin.http_api:AdminAction")(
             principal=self.principal,
             operation=operation.id,
             names={name: str(arguments.get(name, "")) for name in operation.names},

@@ -30,7 +30,6 @@ from registry.display.token_budgets import tokens
 from registry.embedding.status import EntityEmbedding, embedding_of
 from registry.importers.drafts import truncate
 from registry.sources.pins import HeldTool, Pins
-from registry.sources.tool_store import ToolStore
 from registry.tools.editable_columns import Details, ManualEdit
 from registry.tools.tool_edits import ToolEdits
 from registry.tools.tool_request import Domain, Lifecycle, Namespace, Tier, Weight
@@ -312,6 +311,8 @@ class ToolOperations:
         """The target of calls, without the queries of URLs, as some are keys."""
         if detail.binding is None:
             return None
+        from registry.sources.tool_store import ToolStore  # a list of tools reads no source
+
         name = detail.tool.source
         source = (
             await ToolStore(self._dependencies.pool).source(request.tenant, name) if name else None

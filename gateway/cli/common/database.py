@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import psycopg
 
@@ -10,6 +11,7 @@ from config.settings import Settings
 from gateway.app.components import components_of
 from gateway.audit.command_trail import CommandTrail, open_trail
 from gateway.cli.common.audited_commands import AuditedCommand
+from gateway.cli.common.lazy import import_later
 from gateway.cli.common.output import err
 from registry.database.embedded_server import (
     DatabaseError,
@@ -18,8 +20,12 @@ from registry.database.embedded_server import (
     running_instances,
 )
 from registry.database.postgres import Database, failure
-from registry.sources.tool_store import ToolStore
 from schemas.errors import ToolgateError
+
+if TYPE_CHECKING:
+    from registry.sources.tool_store import ToolStore
+
+make_store = import_later("registry.sources.tool_store:ToolStore")  # with all that writes imports
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +33,13 @@ class Registry:
     """Dependencies of commands on an open database."""
 
     database: Database
-    store: ToolStore
     host_id: str
     trail: CommandTrail
+
+    @property
+    def store(self) -> "ToolStore":
+        store: ToolStore = make_store(self.database.pool)
+        return store
 
 
 @asynccontextmanager
@@ -44,7 +54,7 @@ async def open_registry(
     async with opened as database, open_trail(database.pool, settings) as trail:
         outcome = "failed"
         try:
-            yield Registry(database, ToolStore(database.pool), settings.tenant.host_id, trail)
+            yield Registry(database, settings.tenant.host_id, trail)
             outcome = "ok"
         finally:
             if act is not None:

@@ -7,12 +7,14 @@ import click
 
 from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import fail
+from gateway.cli.common.lazy import import_later
 from gateway.cli.common.output import err, print_json
-from gateway.cli.common.progress import progress_bar
 from gateway.cli.common.text import one_line
 from gateway.cli.running.client import OperationClient, RunningGateway, gateway_option
 
 POLL_S = 0.5
+
+progress_bar = import_later("gateway.cli.common.progress:progress_bar")  # few commands have jobs
 
 Json = dict[str, Any]
 
