@@ -484,6 +484,40 @@ def test_a_number_beyond_64_bits_is_exported_as_a_text() -> None:
     assert numbers["m"].int_value == 2**63 - 1
 
 
+@pytest.mark.parametrize("length", [0, 1, 127, 128, 16_383, 16_384, 3_000_000])
+def test_exported_spans_have_all_their_members(length: int) -> None:
+    """Their constant part is encoded once, and the rest here: lengths take one to four bytes."""
+    text = "é" + length * "x"
+    template = SpanTemplate("GET /pets", "client", "late", (("error.type", "late"), ("e", text)))
+    parent, link = SpanContext(2**127, 2**63), SpanContext(5, 6, sampled=False)
+    own = {"text": text, "list": ["a", 1], "share": 0.5, "whole": True, "none": None}
+    span = Span(template, SpanContext(2**127, 1), 7, 2**63, own, parent, link)
+    bare = Span(SpanTemplate("ping", "server"), SpanContext(1, 2), 1, 2)
+    body = encode_spans([span, bare, span], Resource({"service.name": "toolgate"}))
+    [group] = ExportTraceServiceRequest.FromString(body).resource_spans
+    assert attributes(group.resource) == {"service.name": "toolgate"}
+    [scope] = group.scope_spans
+    exported, second, third = scope.spans
+    assert (scope.scope.name, exported) == ("toolgate", third)
+    assert (exported.name, exported.kind, exported.status.code) == ("GET /pets", 3, 2)
+    assert exported.trace_id == (2**127).to_bytes(16, "big")
+    assert exported.span_id == (1).to_bytes(8, "big")
+    assert exported.parent_span_id == (2**63).to_bytes(8, "big")
+    assert (exported.start_time_unix_nano, exported.end_time_unix_nano) == (7, 2**63)
+    values = {member.key: member.value for member in exported.attributes}
+    assert values["e"].string_value == values["text"].string_value == text
+    assert [value.WhichOneof("value") for value in values["list"].array_value.values] == [
+        "string_value",
+        "int_value",
+    ]
+    assert (values["share"].double_value, values["whole"].bool_value) == (0.5, True)
+    assert values["none"].string_value == "None"
+    [linked] = exported.links
+    assert (linked.span_id, linked.flags) == ((6).to_bytes(8, "big"), 0x300)
+    assert (exported.flags, second.flags) == (0x101, 0x301)
+    assert (second.name, second.parent_span_id, len(second.attributes)) == ("ping", b"", 0)
+
+
 @pytest.mark.parametrize("tasks", [True, False])
 def test_baggage_of_a_client_is_not_passed_to_mcp_servers(tasks: bool) -> None:
     params = {"name": "x", "_meta": {"baggage": "user=ada", "mine": 1}}
