@@ -475,6 +475,7 @@ class Gateway:
             events=self.events,
             wings=enabled_wings(settings),
             components=components_of(self.settings),
+            own_state=settings.state.backend == "memory",
         )
 
     def _access(self, policy_view: PolicyView) -> Access:

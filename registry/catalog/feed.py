@@ -15,6 +15,7 @@ from functools import partial
 import anyio
 import psycopg
 from anyio.abc import TaskGroup
+from psycopg import AsyncConnection
 
 from config.settings import DatabaseSettings, Imports
 from config.sources import SourceSettings
@@ -22,6 +23,7 @@ from registry.catalog.catalog_events import CatalogEvents
 from registry.catalog.catalogs import Catalogs
 from registry.database.embedded_server import DatabaseError
 from registry.database.migrate import REGISTRY, Component
+from registry.database.own_state import mark_own_state
 from registry.database.postgres import RESYNC, Database, DatabaseHandle, Notice, Pool
 from registry.sources.import_specs import (
     ImportSpec,
@@ -111,11 +113,12 @@ class Feed:
         events: CatalogEvents | None = None,
         wings: Collection[str] = (),
         components: Sequence[Component] = (REGISTRY,),
+        own_state: bool = False,
     ) -> None:
         """A feed that is not running yet. `services`: the actions of each source that is
         written in Python. `lister` lists the tools of other MCP servers. `handle` gets the
         database once it responds, with the tables of `components`. `wings`: the names of those
-        that are switched on."""
+        that are switched on. `own_state`: sessions and counters are in this process alone."""
         self._database = database
         self._components = components
         self._imports = imports
@@ -125,6 +128,7 @@ class Feed:
         self._services = services
         self._lister = lister
         self._wings = wings
+        self._own_state = own_state
         self._refreshing: defaultdict[str, SingleFlight] = defaultdict(SingleFlight)
         self._reloading: defaultdict[str, SingleFlight] = defaultdict(SingleFlight)
         self._awaited: set[str] = set()  # tenants with a reload pending
@@ -224,7 +228,20 @@ class Feed:
                     self._importing = True
                     tasks.start_soon(self._import_all, store)
 
-            await database.listen(CHANNEL, follow_notice, self._on_disconnect, self._on_check)
+            await database.listen(
+                CHANNEL,
+                follow_notice,
+                self._on_disconnect,
+                self._on_check,
+                prepare=self._warn_of_own_states if self._own_state else None,
+            )
+
+    async def _warn_of_own_states(self, connection: AsyncConnection) -> None:
+        """Log that other gateways of the database have other sessions and counters."""
+        count = await mark_own_state(connection)
+        if count > 1:
+            hint = "set state.backend to postgres or redis at each of them"
+            log.warning("state_not_shared", extra={"gateways": count, "hint": hint})
 
     async def _resync(self, store: ToolStore, tasks: TaskGroup) -> None:
         """Reload all tenants. Before the gateway is ready that is awaited; later each tenant is

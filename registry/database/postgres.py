@@ -261,13 +261,16 @@ class Database:
         handle: Callable[[Notice], Awaitable[None]],
         lost: Callable[[], None] = lambda: None,
         checked: Callable[[bool], None] = lambda _has_vector: None,
+        *,
+        prepare: Callable[[AsyncConnection], Awaitable[None]] | None = None,
     ) -> None:
         """Await `handle(payload)` for notifications on `channel`, until cancelled.
 
         `RESYNC` comes first and after every gap; equal queued payloads are merged. A database error
         in `handle` counts as a gap: it receives RESYNC when that is possible. `lost()` is called on
         each loss of the connection, and `checked` after connecting and when idle with whether the
-        database has pgvector, without which there is no semantic search.
+        database has pgvector, without which there is no semantic search. `prepare` gets each new
+        connection.
         """
         delays = _delays(self._settings.retry_max_s)
         while True:
@@ -276,6 +279,8 @@ class Database:
                 async with self.connect() as connection:
                     connection.answer_timeout_s = self._settings.connect_timeout_s
                     await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+                    if prepare is not None:
+                        await prepare(connection)
                     checked(await _has_vector(connection))
                     await handle(RESYNC)
                     delays = _delays(self._settings.retry_max_s)

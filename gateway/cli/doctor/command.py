@@ -54,6 +54,7 @@ from gateway.cli.doctor.registry import (
     python_services,
     schedules,
     serving,
+    shared_state,
     source_checks,
     toolsets,
 )
@@ -177,6 +178,7 @@ async def _registry(settings: Settings) -> list[Check]:
             checks += costs(settings, tools)
             checks += [check async for check in rules_not_evaluated(settings, registry)]
             checks += [check async for check in idle_patterns(settings, registry)]
+            checks += [check async for check in shared_state(registry.database)]
             checks += [check async for check in embeddings(settings, registry)]
             checks += [check async for check in held_back(registry)]
             checks += [check async for check in hook_runs(settings, registry)]

@@ -23,6 +23,7 @@ from gateway.hybrid.python_services import load as load_service
 from gateway.operations.job_declarations import SCHEDULE
 from registry.catalog.catalog import Catalog
 from registry.catalog.toolsets import members
+from registry.database.own_state import count_own_states
 from registry.database.postgres import Database, Pool, borrow
 from registry.display.tool_shaper import ToolShaper
 from registry.documents.ssrf_protection import has_private_host
@@ -239,6 +240,20 @@ async def hook_runs(settings: Settings, registry: Registry) -> AsyncIterator[Che
         outcome = f"failed: {reason}" if reason else "succeeded"
         text = f"{name}: last ran {time_text(last)}, {outcome}; {failed} of {count} failed"
         yield Check("hook", "warning" if reason else "ok", text)
+
+
+async def shared_state(database: Database) -> AsyncIterator[Check]:
+    """Whether running gateways of this database have sessions and counters of their own."""
+    async with database.connect() as connection:
+        count = await count_own_states(connection)
+    if count > 1:
+        yield Check(
+            "state",
+            "warning",
+            f"{count} gateways run on this database, each with sessions and counters of its own: "
+            "a session is unknown at the others, and a limit counts at each; set state.backend to "
+            "postgres or redis at all of them",
+        )
 
 
 async def jobs(database: Database, settings: JobsSettings) -> Check:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
@@ -13,6 +14,7 @@ from config.load import load
 from config.settings import DatabaseSettings
 from gateway.cli.doctor import local_checks as checkup
 from gateway.cli.doctor import registry as registry_checks
+from registry.database.own_state import LOCK
 from tests.fixtures_gateway import pets
 from tests.fixtures_servers import free_ports
 from tests.gateway.cli.conftest import Toolgate, answering
@@ -319,3 +321,20 @@ def test_a_wing_without_its_model_is_a_warning(
     assert f"warning: {wing}: The strategy deepseek_single has no key" in checked.err
     key = {"TOOLGATE_MODELS__STRATEGIES__DEEPSEEK_SINGLE__API_KEY": "k"}
     assert "The strategy" not in toolgate("config", "check", **given, **key).err
+
+
+def test_gateways_with_state_of_their_own_are_counted(
+    with_pets: Toolgate, database_settings: DatabaseSettings
+) -> None:
+    def state_checks() -> list[str]:
+        checks = with_pets("doctor", "--json").json
+        return [check["detail"] for check in checks if check["name"] == "state"]
+
+    with ExitStack() as gateways:
+        for _ in range(2):
+            assert state_checks() == []
+            connection = gateways.enter_context(psycopg.connect(database_settings.url))
+            connection.execute("SELECT pg_advisory_lock_shared(%s)", [LOCK])
+        [detail] = state_checks()
+    assert detail.startswith("2 gateways run on this database, each with sessions")
+    assert state_checks() == []

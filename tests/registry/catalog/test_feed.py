@@ -49,6 +49,8 @@ async def feeding(
     services: Services = NO_SERVICES,
     lister: Lister | None = None,
     limits: Imports = LIMITS,
+    *,
+    own_state: bool = False,
 ) -> AsyncIterator[Feed]:
     """A feed that has settled."""
     events = CatalogEvents()
@@ -61,6 +63,7 @@ async def feeding(
         services=services,
         lister=lister,
         events=events,
+        own_state=own_state,
     )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(feed.run)
@@ -459,3 +462,18 @@ async def notify(feed: Feed, tenant: str) -> None:
     assert feed.pool is not None
     async with feed.pool.connection() as connection:
         await connection.execute("SELECT pg_notify('toolgate_registry', %s)", [tenant])
+
+
+async def test_second_gateway_without_shared_state_is_logged(
+    database_settings: DatabaseSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    def counts() -> list[int]:
+        events = [record for record in caplog.records if record.message == "state_not_shared"]
+        return [record.__dict__["gateways"] for record in events]
+
+    async with feeding(database_settings, {}, own_state=True):
+        assert counts() == []
+        async with feeding(database_settings, {}):
+            assert counts() == []  # it shares its state with others
+        async with feeding(database_settings, {}, own_state=True):
+            assert counts() == [2]
