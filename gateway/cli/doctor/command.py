@@ -45,6 +45,7 @@ from gateway.cli.doctor.local_checks import (
     workers,
 )
 from gateway.cli.doctor.registry import (
+    approvers,
     backups,
     costs,
     embeddings,
@@ -179,6 +180,7 @@ async def _registry(settings: Settings) -> list[Check]:
             checks += [check async for check in rules_not_evaluated(settings, registry)]
             checks += [check async for check in idle_patterns(settings, registry)]
             checks += [check async for check in shared_state(registry.database)]
+            checks += [check async for check in approvers(settings, registry)]
             checks += [check async for check in embeddings(settings, registry)]
             checks += [check async for check in held_back(registry)]
             checks += [check async for check in hook_runs(settings, registry)]

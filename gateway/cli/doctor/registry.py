@@ -21,6 +21,8 @@ from gateway.cli.common.text import time_text
 from gateway.cli.doctor.local_checks import TIMEOUT_S, reachable
 from gateway.hybrid.python_services import load as load_service
 from gateway.operations.job_declarations import SCHEDULE
+from registry.access.api_keys import ApiKeys
+from registry.access.policies import Policies
 from registry.catalog.catalog import Catalog
 from registry.catalog.toolsets import members
 from registry.database.own_state import count_own_states
@@ -253,6 +255,34 @@ async def shared_state(database: Database) -> AsyncIterator[Check]:
             f"{count} gateways run on this database, each with sessions and counters of its own: "
             "a session is unknown at the others, and a limit counts at each; set state.backend to "
             "postgres or redis at all of them",
+        )
+
+
+async def approvers(settings: Settings, registry: Registry) -> AsyncIterator[Check]:
+    """Whether anybody can approve calls of keys, where rules ask for it. A key that shares a maker
+    with the caller's key may not; a person who logs in has no maker."""
+    if settings.auth.mode != "keys" or settings.login.enabled:
+        return
+    pool, tenant = registry.database.pool, registry.host_id
+    stored_rules = [stored.rule for stored in await Policies(pool, tenant).all()]
+    effects = {rule.effect for rule in (*settings.policy.rules.values(), *stored_rules)}
+    if "approve" not in effects and not settings.policy.approve_destructive:
+        return
+    now = datetime.now(UTC)
+    keys = [
+        key
+        for key in await ApiKeys(pool, tenant).all()
+        if key.revoked is None and (key.expires is None or key.expires > now)
+    ]
+    makers = [{key.principal, *key.makers} for key in keys]
+    if makers and (shared_makers := set.intersection(*makers)):
+        yield Check(
+            "approvals",
+            "warning",
+            f"rules ask for approvals, but {min(shared_makers)} made all keys, so that no key may "
+            "approve a call of another: let the person who approves make a key under another "
+            "account of this machine (toolgate keys create approver --scope admin:policy:write), "
+            "or let people log in (login.enabled)",
         )
 
 

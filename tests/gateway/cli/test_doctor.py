@@ -338,3 +338,21 @@ def test_gateways_with_state_of_their_own_are_counted(
         [detail] = state_checks()
     assert detail.startswith("2 gateways run on this database, each with sessions")
     assert state_checks() == []
+
+
+def test_approvals_that_no_key_may_decide_are_a_warning(with_pets: Toolgate, folder: Path) -> None:
+    """The four-eyes principle: the maker of both keys is the same."""
+
+    def approval_checks() -> list[str]:
+        checks = with_pets("doctor", "--json").json
+        return [check["detail"] for check in checks if check["name"] == "approvals"]
+
+    for name in ("agent", "approver"):
+        assert with_pets("keys", "create", name, "--scope", "admin").code == 0
+    (folder / "toolgate.yaml").write_text("auth: {mode: keys}\n")
+    assert approval_checks() == []
+    rule = "policy: {rules: {ask: {tools: [getPet], effect: approve}}}\n"
+    (folder / "toolgate.yaml").write_text("auth: {mode: keys}\n" + rule)
+    [detail] = approval_checks()
+    assert "(command line) made all keys" in detail
+    assert "toolgate keys create approver" in detail
