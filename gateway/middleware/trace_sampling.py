@@ -87,7 +87,12 @@ class Sampler(Collector):
             params, trace, origin = request.params, None, _NOWHERE
             if (  # most messages come from nowhere
                 context.headers.traceparent is not None
-                or (type(params) is dict and "_meta" in params)
+                or (
+                    type(params) is dict
+                    and "_meta" in params
+                    and type(params["_meta"]) is dict
+                    and TRACEPARENT in params["_meta"]
+                )
                 or CURRENT.get() is not None
             ):
                 origin = _origin(context, request)
