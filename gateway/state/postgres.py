@@ -231,9 +231,10 @@ class PostgresCounter:
                 [key, window_s * (SLOTS + 1) / SLOTS],
             )
             stored, now_us = await only_row(locked)
-            uses = live({int(slot): used for slot, used in stored.items()}, now_us, slot)
+            known_uses = {int(slot): used for slot, used in stored.items()}
+            uses = live(known_uses, now_us, slot)
             verdict = admit(uses, limit, now_us, slot, count=count)
-            if verdict.is_allowed:
+            if uses != known_uses:
                 await connection.execute(
                     "UPDATE state_counter_t SET uses = %s WHERE key = %s", [Jsonb(uses), key]
                 )

@@ -59,9 +59,14 @@ def slot_us(window_s: float) -> int:
 
 
 def live(uses: Mapping[int, int], now_us: int, slot_us: int) -> dict[int, int]:
-    """The slots still inside the window, oldest first."""
-    current = now_us // slot_us
-    return {slot: uses[slot] for slot in sorted(uses) if slot >= current - SLOTS}
+    """The slots still inside the window, oldest first. Uses of later slots, as after a clock went
+    back, count as of now: else they would until the clock is there again."""
+    current, slots = now_us // slot_us, dict[int, int]()
+    for slot in sorted(uses):
+        if slot >= current - SLOTS:
+            counted_slot = min(slot, current)
+            slots[counted_slot] = slots.get(counted_slot, 0) + uses[slot]
+    return slots
 
 
 def admit(

@@ -59,6 +59,7 @@ TAKEN = "gateways of another database keep their keys under the configured prefi
 UNREADABLE = "state.redis_url cannot be used: an option in it is unknown or has a wrong value"
 
 # KEYS: the counter. ARGV: limit, length of a slot in microseconds, slots, TTL in ms, wanted uses.
+# Uses of later slots, as after the clock went back, count as of now.
 # Returns the time in microseconds, and the slots with their uses before these.
 HIT = """
 local now = redis.call('TIME')
@@ -70,6 +71,10 @@ for i = 1, #uses, 2 do
     redis.call('HDEL', KEYS[1], uses[i])
   else
     total = total + uses[i + 1]
+    if tonumber(uses[i]) > current then
+      redis.call('HDEL', KEYS[1], uses[i])
+      redis.call('HINCRBY', KEYS[1], string.format('%d', current), uses[i + 1])
+    end
   end
 end
 if total < tonumber(ARGV[1]) then

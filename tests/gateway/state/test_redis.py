@@ -468,3 +468,20 @@ async def test_calls_do_not_wait_for_claims_by_concurrent_calls(
             tasks.start_soon(resolve)
     assert resolved == ["toolgate:installation:"] * 2
     assert [record.message for record in caplog.records] == ["redis_prefix_taken"]
+
+
+async def test_a_limit_recovers_within_its_window_when_the_clock_of_the_store_goes_back(
+    redis_server: RedisServer, database_settings: DatabaseSettings
+) -> None:
+    window_s = 0.5
+    async with in_redis(redis_server, database_settings).nodes() as nodes:
+        assert (await nodes.a.counter.hit("k", 1, window_s)).is_allowed
+        with redis_server.client() as client:
+            ((key, field),) = [(key, client.hkeys(key)[0]) for key in client.scan_iter("*uses*")]
+            client.hset(key, str(int(field) + 3600), client.hget(key, field))
+            client.hdel(key, field)
+        assert not (await nodes.b.counter.hit("k", 1, window_s)).is_allowed
+        with anyio.fail_after(DEADLINE_S):
+            while not (verdict := await nodes.a.counter.hit("k", 1, window_s)).is_allowed:
+                assert verdict.retry_after_s <= window_s * 61 / 60
+                await anyio.sleep(verdict.retry_after_s)

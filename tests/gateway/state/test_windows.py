@@ -45,6 +45,17 @@ def test_memory_of_a_window_is_independent_of_the_limit(pauses: list[int]) -> No
         assert len(uses) <= SLOTS + 1
 
 
+def test_uses_of_a_clock_that_went_back_count_from_now_on() -> None:
+    slot, now = slot_us(WINDOW_S), START_US
+    ahead = {now // slot + 3600: 2, now // slot + 7200: 1}
+    uses = live(ahead, now, slot)
+    verdict = admit(uses, 3, now, slot)
+    assert not verdict.is_allowed
+    assert verdict.retry_after_s <= WINDOW_S * (SLOTS + 1) / SLOTS
+    then = now + round(verdict.retry_after_s * MICROS)
+    assert admit(live(uses, then, slot), 3, then, slot).is_allowed
+
+
 def test_a_limit_that_was_lowered_counts_at_once() -> None:
     slot, now = slot_us(WINDOW_S), START_US
     uses = {now // slot - 30: 5, now // slot: 5}
