@@ -216,6 +216,7 @@ class RedisSessions:
         self._prefix = prefix
         self._put = redis.register_script(PUT)
         self._session = redis.register_script(SESSION)
+        self._secret = b""  # as this process knows it
 
     async def put(self, record: SessionRecord, ttl_s: float) -> None:
         with translated_errors():
@@ -256,6 +257,8 @@ class RedisSessions:
         with translated_errors():
             key = await self._node_key(node)
             await self._redis.set(key, b"1", px=milliseconds(ttl_s))
+            if self._secret:  # Redis may have been emptied, and gateways that start make another
+                await self._redis.set(await self._secret_key(), self._secret, nx=True)
 
     async def is_alive(self, node: str) -> bool:
         with translated_errors():
@@ -263,19 +266,23 @@ class RedisSessions:
 
     async def secret(self) -> bytes:
         with translated_errors():
-            key = f"{await self._prefix.resolve()}secret"
-            await self._redis.set(key, secrets.token_bytes(SECRET_BYTES), nx=True)
+            key = await self._secret_key()
+            await self._redis.set(key, self._secret or secrets.token_bytes(SECRET_BYTES), nx=True)
             value: Any = await self._redis.get(key)
         if value is None:
             return await self.secret()  # Redis was emptied in between
         if len(value) != SECRET_BYTES:
             log.error("secret_unreadable", extra={"key": key, "bytes": len(value)})
             raise Unavailable(INVALID_STATE)
-        return bytes(value)
+        self._secret = bytes(value)
+        return self._secret
 
     async def _key(self, session_id: str) -> str:
         """With the id as hash tag: all keys of a session are on one node of a cluster."""
         return f"{await self._prefix.resolve()}{SESSION_KEY}{session_id}}}"
+
+    async def _secret_key(self) -> str:
+        return f"{await self._prefix.resolve()}secret"
 
     async def _node_key(self, node: str) -> str:
         return f"{await self._prefix.resolve()}node:{node}"

@@ -485,3 +485,14 @@ async def test_a_limit_recovers_within_its_window_when_the_clock_of_the_store_go
             while not (verdict := await nodes.a.counter.hit("k", 1, window_s)).is_allowed:
                 assert verdict.retry_after_s <= window_s * 61 / 60
                 await anyio.sleep(verdict.retry_after_s)
+
+
+async def test_the_secret_of_running_gateways_returns_to_an_emptied_redis(
+    redis_server: RedisServer, database_settings: DatabaseSettings
+) -> None:
+    async with in_redis(redis_server, database_settings).nodes() as nodes:
+        secret = await nodes.a.sessions.secret()
+        with redis_server.client() as client:
+            client.flushall()
+        await nodes.a.sessions.beat("a", 60)
+        assert await nodes.b.sessions.secret() == secret
