@@ -109,6 +109,7 @@ class LimitsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     concurrent: Amount
     principal_sessions: Amount
     principal_streams: Amount
+    principal_subscriptions: Amount
     tools: Mapping[str, Rate]
     sources: Mapping[SourceName, Rate]
     json_depth: JsonDepth

@@ -59,6 +59,7 @@ class SharedState:
             mcp.debounce_ms / 1000,
             self._version,
             owner_limit=settings.limits.principal_streams,
+            owner_subscriptions=settings.limits.principal_subscriptions,
             distinct_principals=self._distinct_principals,
             events=events,
         )
@@ -90,6 +91,7 @@ class SharedState:
     def reconfigure(self, limits: LimitsSettings) -> None:
         """Replace the limits of open resources per principal."""
         self.hub.set_owner_limit(limits.principal_streams)
+        self.hub.watches.owner_limit = limits.principal_subscriptions
         self.sessions.set_principal_limit(self._per_principal(limits))
 
     async def run(self) -> None:

@@ -20,6 +20,7 @@ from gateway.state.change_streams import (
     SUBSCRIPTION_LIMIT,
     Follower,
     Hub,
+    Owner,
 )
 from gateway.state.sessions import Sessions
 from registry.catalog.catalog import Catalog
@@ -139,7 +140,8 @@ class Subscriptions:
         owner = context.principal.key if context.identity.verified else None
         with self._hub.stream(outbox, follower, owner):
             try:
-                await self._watch(follower, self._resources(context, filter_), meta, watched)
+                uris = self._resources(context, filter_)
+                await self._watch(follower, uris, meta, watched, owner=owner)
                 params = {"notifications": _honoured_kinds(filter_, kinds, watched), "_meta": meta}
                 await peer.notify(_message(ACKNOWLEDGED, params))
                 await _forward(peer, outbox)
@@ -175,14 +177,16 @@ class Subscriptions:
         uris: Sequence[str],
         meta: Mapping[str, Any],
         subscriptions: list[str],
+        *,
+        owner: Owner | None,
     ) -> None:
         """Subscribe to resources; `subscriptions` collects the successful ones: servers may
-        refuse."""
+        refuse, and `owner` has a share."""
         place = (follower.tenant, follower.toolset)
         for uri in uris:
             message = _message(RESOURCE_UPDATED, {"uri": uri, "_meta": meta})
             with suppress(Fault):
-                await self._hub.watches.add(place, uri, follower, message)
+                await self._hub.watches.add(place, uri, follower, message, owner=owner)
                 subscriptions.append(uri)
 
 

@@ -77,6 +77,10 @@ Connect = Callable[[Endpoint, str, bool], Awaitable[None]]
 refuses."""
 
 
+Owner = tuple[str, str]
+"""The key of a principal."""
+
+
 class Listener(Protocol):
     outbox: Outbox
 
@@ -85,7 +89,7 @@ class _Watch:
     __slots__ = ("connected", "listeners", "turn", "users")
 
     def __init__(self) -> None:
-        self.listeners: dict[Listener, bytes] = {}
+        self.listeners: dict[Listener, tuple[bytes, Owner | None]] = {}
         self.turn = asyncio.Lock()  # an upstream gets one change after the other
         self.connected = False
         self.users = 0  # tasks that hold or await `turn`
@@ -94,26 +98,40 @@ class _Watch:
 class ResourceWatches:
     """Listeners of resources, by the URI that clients use at an endpoint."""
 
-    def __init__(self, connect: Connect) -> None:
+    def __init__(self, connect: Connect, owner_limit: int = 0) -> None:
+        """`owner_limit`: most resources of one owner, 0 for no limit."""
         self._connect = connect
+        self.owner_limit = owner_limit
         self._watches: dict[tuple[Endpoint, str], _Watch] = {}
+        self._owned: Counter[Owner] = Counter()
 
     def __len__(self) -> int:
         return len(self._watches)
 
-    async def add(self, place: Endpoint, uri: str, listener: Listener, message: bytes) -> None:
-        """Add a listener: `message` is sent whenever the resource changes. Raises Fault when its
-        server refuses."""
+    async def add(
+        self,
+        place: Endpoint,
+        uri: str,
+        listener: Listener,
+        message: bytes,
+        *,
+        owner: Owner | None = None,
+    ) -> None:
+        """Add a listener: `message` is sent whenever the resource changes. `owner`, if known, is
+        the principal whose share it counts against. Raises TooManyRequests beyond that, and Fault
+        when its server refuses."""
+        if owner is not None:
+            self._take_share(owner)
         watch = self._watches.setdefault((place, uri), _Watch())
         watch.users += 1
-        watch.listeners[listener] = message
+        watch.listeners[listener] = message, owner
         try:
             async with watch.turn:
                 if not watch.connected and watch.listeners:
                     await self._connect(place, uri, True)
                     watch.connected = True
         except BaseException:
-            watch.listeners.pop(listener, None)
+            self._leave(watch, listener)
             raise
         finally:
             watch.users -= 1
@@ -127,7 +145,7 @@ class ResourceWatches:
         """Remove the listener; `settle` then unsubscribes upstream if it was the last."""
         watch = self._watches.get((place, uri))
         if watch is not None:
-            watch.listeners.pop(listener, None)
+            self._leave(watch, listener)
 
     async def settle(self, place: Endpoint, uri: str) -> None:
         """End a watch that has no listeners."""
@@ -149,16 +167,27 @@ class ResourceWatches:
     def update(self, place: Endpoint, uri: str) -> None:
         watch = self._watches.get((place, uri))
         if watch is not None:
-            for listener, message in watch.listeners.items():
+            for listener, (message, _) in watch.listeners.items():
                 listener.outbox.put_once(message)
+
+    def _take_share(self, owner: Owner) -> None:
+        limit = self.owner_limit
+        if limit and self._owned[owner] >= limit:
+            text = f"You are subscribed to {limit} resources, as many as you can be"
+            raise TooManyRequests(text, 1.0, "limits.principal_subscriptions")
+        self._owned[owner] += 1
+
+    def _leave(self, watch: _Watch, listener: Listener) -> None:
+        _, owner = watch.listeners.pop(listener, (b"", None))
+        if owner is not None:
+            self._owned[owner] -= 1
+            if not self._owned[owner]:
+                del self._owned[owner]
 
     def _forget(self, place: Endpoint, uri: str, watch: _Watch) -> None:
         if not watch.users and not watch.listeners:
             self._watches.pop((place, uri), None)
 
-
-Owner = tuple[str, str]
-"""The key of a principal."""
 
 Version = Callable[[str, str | None], str]
 """The version of the lists of a tenant, or of one of its toolsets (see `fingerprint`)."""
@@ -219,15 +248,16 @@ class Hub:
         version: Version = lambda _tenant, _toolset: "",
         *,
         owner_limit: int = 0,
+        owner_subscriptions: int = 0,
         distinct_principals: bool = True,
         events: Events | None = None,
     ) -> None:
         """Changes within `debounce_s` are debounced into one notification. One owner has at most
-        `owner_limit` streams, 0 for the largest share; `distinct_principals` is false where all
-        owners are the same."""
+        `owner_limit` streams, 0 for the largest share, and `owner_subscriptions` to resources, 0
+        for no limit; `distinct_principals` is false where all owners are the same."""
         self.version = version
         events = events or Events()
-        self.watches = ResourceWatches(events.watch_changed.publish)
+        self.watches = ResourceWatches(events.watch_changed.publish, owner_subscriptions)
         self._subscription_changed = events.subscription_changed
         self._subscribing: set[tuple[str, str]] = set()  # session id, URI
         self._followers: defaultdict[str, set[Follower]] = defaultdict(set)
@@ -323,8 +353,15 @@ class Hub:
         """Watch the resource at this node, for `session`. Raises Fault as `subscribe` does."""
         if uri not in session.watched:
             session.watched.add(uri)
+            message, owner = update_notification(uri), session.principal.key
             try:
-                await self.watches.add(_place(session), uri, session, update_notification(uri))
+                await self.watches.add(
+                    _place(session),
+                    uri,
+                    session,
+                    message,
+                    owner=owner if self._distinct_principals else None,
+                )
             except BaseException:
                 session.watched.discard(uri)
                 raise

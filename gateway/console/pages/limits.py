@@ -21,6 +21,7 @@ LIMITS: Mapping[str, str] = {
     "concurrent": "Calls of all callers at the same time",
     "principal_sessions": "Sessions of one caller",
     "principal_streams": "Streams of one caller",
+    "principal_subscriptions": "Subscriptions of one caller to resources",
     "when_down": "When the shared counters do not answer",
     "connections": "Connections of clients",
     "headers": "Headers of a request",
@@ -38,7 +39,7 @@ LIMITS: Mapping[str, str] = {
 }
 """Words for the settings in `limits` that are numbers, in the order of the page."""
 
-CALLERS = 9  # of these, the first ones are about callers
+CALLERS = 10  # of these, the first ones are about callers
 REFUSALS: Mapping[str, str] = {
     **LIMITS,
     "breaker": "Open circuit breaker",

@@ -7,8 +7,10 @@ from gateway.context import Outbox
 from gateway.state.change_streams import (
     LIST_NOTIFICATIONS,
     SUBSCRIPTION_LIMIT,
+    Endpoint,
     Follower,
     Hub,
+    ResourceWatches,
     changed_lists,
     update_notification,
 )
@@ -216,3 +218,31 @@ def test_notifications_match_the_specification():
     assert update_notification("x:y") == (
         b'{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x:y"}}'
     )
+
+
+async def accept_watch(_place: Endpoint, _uri: str, _begin: bool) -> None:
+    """As `Connect` of servers that accept all subscriptions."""
+
+
+async def test_subscriptions_of_one_principal_are_limited_across_its_sessions():
+    watches, ann, bob = ResourceWatches(accept_watch, owner_limit=3), ("t", "ann"), ("t", "bob")
+    first, second, place = follower(), follower(), ("t", None)
+    for uri in ("a", "b"):
+        await watches.add(place, uri, first, b"", owner=ann)
+    await watches.add(place, "a", second, b"", owner=ann)
+    with pytest.raises(TooManyRequests, match="3 resources") as caught:
+        await watches.add(place, "b", second, b"", owner=ann)
+    assert caught.value.data["limit"] == "limits.principal_subscriptions"
+    await watches.add(place, "b", second, b"", owner=bob)
+    await watches.remove(place, "a", first)
+    await watches.add(place, "c", second, b"", owner=ann)
+
+
+async def test_refused_subscriptions_leave_the_share_of_their_principal():
+    async def refuse(_place: Endpoint, _uri: str, _begin: bool) -> None:
+        raise Unavailable("The server is away")
+
+    watches, ann = ResourceWatches(refuse, owner_limit=1), ("t", "ann")
+    for _ in range(3):
+        with pytest.raises(Unavailable):
+            await watches.add(("t", None), "a", follower(), b"", owner=ann)
