@@ -47,15 +47,23 @@ UPDATE audit_chain_t SET removed_sequence = %s, removed_hash = %s, seal = %s
 async def maintain_regularly(
     pool: Pool, key: bytes, days: int, now: Callable[[], datetime] = lambda: datetime.now(UTC)
 ) -> None:
-    """Create and drop partitions periodically (`EVERY_S`), until cancelled."""
+    """Create and drop partitions periodically (`EVERY_S`), until cancelled. Of this clock and that
+    of the database the earlier one counts, since removed records cannot be had back."""
     await anyio.sleep(FIRST_S)
     while True:
         try:
-            await maintain(pool, key, days, now())
+            await maintain(pool, key, days, min(now(), await _read_clock(pool)))
         except (psycopg.Error, PoolTimeout) as error:
             reason = str(error).split("\n", 1)[0][:200]
             log.warning("audit_not_maintained", extra={"reason": reason})
         await anyio.sleep(EVERY_S)
+
+
+async def _read_clock(pool: Pool) -> datetime:
+    async with borrow(pool) as connection:
+        rows = await connection.execute("SELECT clock_timestamp()")
+        [(now,)] = await rows.fetchall()
+        return now.astimezone(UTC)
 
 
 async def maintain(pool: Pool, key: bytes, days: int, now: datetime) -> list[str]:

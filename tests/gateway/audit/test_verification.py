@@ -1,11 +1,13 @@
 """Tampering shows, and what it was."""
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import anyio
 import psycopg
 import pytest
 
+from gateway.audit import retention
 from gateway.audit.database_writer import heads
 from gateway.audit.retention import maintain
 from gateway.audit.verification import verify
@@ -189,6 +191,26 @@ async def test_records_removed_by_retention_are_not_missing(database, spool):
     assert {head.chain_id: head.sequence for head in report.heads} == {first: 2, second: 3}
     third = await write(database, spool, [6])
     assert {head.chain_id for head in await heads(database.pool, HOST, 1000)} == {third}
+
+
+async def test_a_clock_ahead_of_the_database_removes_no_records(database, spool, monkeypatch):
+    monkeypatch.setattr(retention, "FIRST_S", 0)
+    monkeypatch.setattr(retention, "EVERY_S", 0.01)
+    second_run, runs = anyio.Event(), iter(range(100))
+
+    def read_clock():
+        if next(runs):
+            second_run.set()
+        return datetime.now(UTC) + timedelta(days=30)
+
+    await write(database, spool, range(1, 4), recorded_ts=datetime.now(UTC))
+    async with anyio.create_task_group() as tasks:
+        maintain_ahead = partial(retention.maintain_regularly, now=read_clock)
+        tasks.start_soon(maintain_ahead, database.pool, KEY.encode(), 20)
+        with anyio.fail_after(30):
+            await second_run.wait()
+        tasks.cancel_scope.cancel()
+    assert (await verify_chains(database)).records == 3
 
 
 @pytest.mark.parametrize(
