@@ -22,6 +22,8 @@ from config.load import DEFAULTS, load
 from config.mcp_clients import read_clients
 from config.published_schema import descriptions
 from config.yaml_document import KeyPath
+from gateway.admin.http_api import AdminApi
+from gateway.admin.scopes import OWN
 from gateway.app.gateway import Gateway
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.main import cli
@@ -99,6 +101,52 @@ full, with the types of requests and responses, at `/admin/v1/openapi.json`; the
 wing are described below its own path, as at `/memory/v1/openapi.json`.
 
 """
+SCOPES = """\
+# Scopes
+
+This page lists the scopes that operations of the gateway ask for. A key has those of
+`toolgate keys create NAME --scope SCOPE`, a token those of its claim. Where a caller needs several
+scopes, the page of the part says so. Tools and policy rules may ask for scopes of your own.
+
+"""
+PERMITTED = {  # beside the scopes of operations that the admin API has by default
+    "admin": "all operations of the admin API",
+    "admin:read": "all operations of the admin API that read, except contents of memories",
+    "admin:backups:read": "listing and fetching backups: [Operations](../operations.md)",
+    "admin:backups:write": "making and removing backups: [Operations](../operations.md)",
+    "admin:connections:read": "listing accounts of all people: [Connections](../connections.md)",
+    "admin:connections:write": "changing accounts of all people: [Connections](../connections.md)",
+    "admin:logins:read": "listing users, people, clients and logins: [Log in](../login.md)",
+    "admin:logins:write": "changing users, people, clients and logins: [Log in](../login.md)",
+    "admin:notifications:read": "listing targets and incidents: "
+    "[Notifications](../how-to/notifications.md)",
+    "admin:notifications:write": "changing and testing targets: "
+    "[Notifications](../how-to/notifications.md)",
+    "admin:memory": "reading memories of any person: [Memory](../memory.md)",
+    "admin:memory:erase": "erasing memories of any person: [Memory](../memory.md)",
+    "a2a:read": "agents for other agents, and their tasks: [A2A](../a2a.md)",
+    "a2a:write": "sending messages to agents, and cancelling their tasks: [A2A](../a2a.md)",
+    "agent:approve": "approving and denying calls that a run waits for: [The agent](../agent.md)",
+    "agent:read": "conversations and runs of the caller: [The agent](../agent.md)",
+    "agent:reasoning": "the traffic of a run with its model: [The agent](../agent.md)",
+    "agent:write": "asking the agent, and cancelling runs: [The agent](../agent.md)",
+    "code:read": "programs of the caller, and their results: [Code mode](../code-mode.md)",
+    "code:write": "running programs: [Code mode](../code-mode.md)",
+    "events:admin": "invocations of all callers, their erasure; webhooks: [Events](../events.md)",
+    "events:invoke": "calling tools later, and cancelling such calls: [Events](../events.md)",
+    "events:read": "invocations of the caller, and their results: [Events](../events.md)",
+    "events:work": "taking invocations of skills, to run them elsewhere: [Events](../events.md)",
+    "knowledge:read": "collections and their passages: [Knowledge](../knowledge.md)",
+    "knowledge:write": "storing and deleting documents and names: [Knowledge](../knowledge.md)",
+    "librarian:audit": "questions of all callers: [The librarian](../librarian.md)",
+    "librarian:read": "questions to documents and code: [The librarian](../librarian.md)",
+    "librarian:write": "sources that collections follow: [The librarian](../librarian.md)",
+    "memory:erase": "erasing and exporting another user: [Memory](../memory.md)",
+    "memory:on_behalf": "acting for another user: [Memory](../memory.md)",
+    "memory:org:write": "changing memories of the organisation: [Memory](../memory.md)",
+    "memory:read": "finding and reading memories: [Memory](../memory.md)",
+    "memory:write": "writing and deleting memories: [Memory](../memory.md)",
+}
 RPC = """\
 # Methods of JSON-RPC and MCP
 
@@ -271,13 +319,30 @@ def _commands(command: click.Command, name: str, root: click.Context) -> Iterato
 # Admin API and RPC
 
 
-def admin() -> str:
+def admin_api() -> AdminApi:
     gateway = Gateway(load(None, {"TOOLGATE_AUTH__MODE": "keys", "TOOLGATE_AUTH__API_KEYS": "yes"}))
     gateway.app()
     if gateway.admin is None:
         raise LookupError("the admin API is off")
-    root = gateway.settings.admin.path
-    found = sorted(gateway.admin.operations.by_id.values(), key=lambda one: (one.path, one.method))
+    return gateway.admin
+
+
+def scopes() -> str:
+    by_scope: dict[str, list[str]] = {}
+    for operation in sorted(admin_api().operations.by_id.values(), key=lambda each: each.id):
+        by_scope.setdefault(operation.scope, []).append(f"`{operation.id}`")
+    rows = [
+        (f"`{scope}`", PERMITTED.get(scope) or ", ".join(by_scope[scope]))
+        for scope in sorted(OWN)
+        if scope in PERMITTED or scope in by_scope
+    ]
+    return SCOPES + table(("scope", "permits"), rows)
+
+
+def admin() -> str:
+    api = admin_api()
+    root = load(None, {}).admin.path
+    found = sorted(api.operations.by_id.values(), key=lambda one: (one.path, one.method))
     rows = [
         (
             f"`{one.id}`",
@@ -453,6 +518,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "environment": environment,
     "commands": commands,
     "admin-operations": admin,
+    "scopes": scopes,
     "rpc": rpc,
     "metrics": metrics,
     "events": events,

@@ -32,6 +32,7 @@ OWN = (
     "admin:read",
     *(f"admin:{part}:{access}" for part in OF_ADMIN for access in ("read", "write")),
     *("admin:memory", "admin:memory:erase"),
+    *("a2a:read", "a2a:write"),
     *("code:read", "code:write"),
     *("agent:approve", "agent:read", "agent:reasoning", "agent:write"),
     *("events:admin", "events:invoke", "events:read", "events:work"),
