@@ -62,8 +62,9 @@ async def maintain_regularly(
 async def _read_clock(pool: Pool) -> datetime:
     async with borrow(pool) as connection:
         rows = await connection.execute("SELECT clock_timestamp()")
-        [(now,)] = await rows.fetchall()
-        return now.astimezone(UTC)
+        [(clock,)] = await rows.fetchall()
+        now: datetime = clock.astimezone(UTC)
+        return now
 
 
 async def maintain(pool: Pool, key: bytes, days: int, now: datetime) -> list[str]:
