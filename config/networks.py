@@ -1,4 +1,4 @@
-"""URL checks: unencrypted traffic beyond loopback, and URLs of several hosts."""
+"""Checks of URLs and hosts: unencrypted traffic beyond loopback, and URLs of several hosts."""
 
 import re
 from ipaddress import ip_address
@@ -18,6 +18,14 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def is_ip_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def split_hosts(url: str) -> tuple[SplitResult, list[SplitResult]]:

@@ -6,7 +6,6 @@ import ssl
 from collections import deque
 from collections.abc import Mapping
 from functools import cache, partial
-from ipaddress import ip_address
 
 import aiohappyeyeballs
 import aiohttp
@@ -14,6 +13,7 @@ from aiohappyeyeballs import AddrInfoType
 from aiohttp import ThreadedResolver
 from aiohttp.abc import AbstractResolver
 
+from config.networks import is_ip_address
 from gateway.http_client.http1 import (
     HEAD_BYTES,
     HEADERS,
@@ -212,7 +212,7 @@ class Pool:
         return self._tls if isinstance(self._tls, ssl.SSLContext) else default_context()
 
     async def _addresses(self, origin: Origin) -> list[AddrInfoType]:
-        if _is_literal(origin.host):
+        if is_ip_address(origin.host):
             return [_address(origin.host, origin.port)]
         now = asyncio.get_running_loop().time()
         until, addresses = self._resolved.get(origin, (now, []))
@@ -252,14 +252,6 @@ def default_context() -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.set_alpn_protocols(("http/1.1",))
     return context
-
-
-def _is_literal(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def _address(host: str, port: int) -> AddrInfoType:

@@ -14,6 +14,7 @@ from aiohttp import ThreadedResolver
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
+from config.networks import is_ip_address
 from schemas.errors import ToolgateError
 from schemas.urls import without_queries
 
@@ -61,20 +62,12 @@ def check_host(url: str) -> None:
     """Raises ValueError for a URL whose host is neither a resolvable name nor an address."""
     try:
         host, _ = URL(url).host or "", URL(url).port
-        if not _is_address(host):
+        if not is_ip_address(host):
             host.encode("idna")  # as the resolver does
     except ValueError as error:
         address = without_queries(url)[:200]
         text = f"expected a URL with the name or the address of a host, found {address!r}"
         raise ValueError(text) from error
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def check_url_host(url: str) -> None:
