@@ -5,15 +5,22 @@ NDCG@10 more than reciprocal rank fusion.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 WORDS = 4
 COVERAGE = 0.2  # of what a tool adds to the coverage of sentences, in its score
 CHOSEN, COMPARED = 20, 100  # tools that are chosen for their coverage, of so many best
 DIGITS = 9  # of a score: float sums depend on the order of rows
+
+
+class ScoredText(Protocol):
+    @property
+    def bm25(self) -> float: ...
+    @property
+    def cosine(self) -> float | None: ...
 
 
 class Candidate(NamedTuple):  # made by the hundred: a frozen dataclass takes longer
@@ -49,29 +56,33 @@ class RankedCandidate(NamedTuple):
     covered: float = 0.0  # see `covering`
 
 
+def relevance_of(
+    texts: Sequence[ScoredText], share: float, enough: float = 0.0
+) -> Callable[[ScoredText], float]:
+    """The relevance of each of these texts: share * cosine + (1 - share) * bm25 / full, where
+    `full` is the best BM25, or `enough` where that is more: if even the best has few of the words,
+    words carry little evidence. A text without a vector gets a cosine proportional to its BM25,
+    relative to the best of both, so that it is not last until it has one."""
+    best_bm25 = max((text.bm25 for text in texts), default=0.0) or 1.0
+    best_cosine = max((text.cosine for text in texts if text.cosine is not None), default=0.0)
+    full = max(best_bm25, enough)
+
+    def relevance(text: ScoredText) -> float:
+        meaning = best_cosine * text.bm25 / best_bm25 if text.cosine is None else text.cosine
+        return share * meaning + (1 - share) * (text.bm25 / full)
+
+    return relevance
+
+
 def rank(
     candidates: Sequence[Candidate], share: float, limit: int, enough: float = 0.0
 ) -> list[RankedCandidate]:
-    """The best `limit`, best first; ties in the order of their names.
-
-    score = (share * cosine + (1 - share) * bm25 / full) * weight, where `full` is the best BM25, or
-    `enough` where that is more: if even the best has few of the words, words carry little evidence.
-    A document without a vector gets a cosine proportional to its BM25, relative to the best of
-    both, so that it is not last until it has one.
-    """
-    best_bm25 = max((candidate.bm25 for candidate in candidates), default=0.0) or 1.0
-    best_cosine = max(
-        (candidate.cosine for candidate in candidates if candidate.cosine is not None),
-        default=0.0,
-    )
-    full = max(best_bm25, enough)
-
-    def score(doc: Candidate) -> float:
-        meaning = best_cosine * doc.bm25 / best_bm25 if doc.cosine is None else doc.cosine
-        words = doc.bm25 / full
-        return round((share * meaning + (1 - share) * words) * doc.weight, DIGITS)
-
-    scored = [RankedCandidate(candidate, score(candidate)) for candidate in candidates]
+    """The best `limit` by relevance * weight, best first; ties in the order of their names."""
+    relevance = relevance_of(candidates, share, enough)
+    scored = [
+        RankedCandidate(candidate, round(relevance(candidate) * candidate.weight, DIGITS))
+        for candidate in candidates
+    ]
     scored.sort(key=lambda ranked: (-ranked.score, ranked.candidate.name, ranked.candidate.id))
     return scored[:limit]
 

@@ -25,7 +25,7 @@ from config.memory import MemoryRanking
 from gateway.wings.memory.memory_rows import SCOPES, Scope, normalise
 from gateway.wings.memory.named_dates import is_of_another_time, named_dates
 from gateway.wings.memory.text_similarity import UNSPACED
-from registry.search.fusion import enough
+from registry.search.fusion import enough, relevance_of
 
 BEST_TURNS = 3
 MANY_USES = 20
@@ -183,18 +183,7 @@ def recencies(settings: MemoryRanking) -> Factor:
 
 
 def _relevance(candidates: Sequence[RecalledMemory], share: float, docs: int) -> dict[str, float]:
-    """A memory without a vector gets a cosine in proportion to its words, so that it is not last
-    until it has one."""
-    best_words = max((candidate.bm25 for candidate in candidates), default=0.0) or 1.0
-    best = max(
-        (candidate.cosine for candidate in candidates if candidate.cosine is not None), default=0.0
-    )
-    full = max(best_words, enough(docs)) if share else best_words
-
-    def relevance(memory: RecalledMemory) -> float:
-        meaning = best * memory.bm25 / best_words if memory.cosine is None else memory.cosine
-        return share * meaning + (1 - share) * memory.bm25 / full
-
+    relevance = relevance_of(candidates, share, enough(docs) if share else 0.0)
     return {candidate.id: relevance(candidate) for candidate in candidates}
 
 
