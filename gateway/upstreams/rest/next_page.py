@@ -77,28 +77,22 @@ def _last(paging: Pagination, page: _AnsweredPage) -> Json | None:
 
 
 def _page(paging: Pagination, page: _AnsweredPage) -> Json | None:
-    current, total = (
-        page.arguments.get(paging.argument, paging.first),
-        _any(_inside(page.body, paging.total)),
-    )
-    if not _is_number(current) or not _is_number(total):
-        return None
-    following = current + 1
-    return (
-        {**page.arguments, paging.argument: following} if following - paging.first < total else None
-    )
+    return _move_on(paging, page, 1)
 
 
 def _offset(paging: Pagination, page: _AnsweredPage) -> Json | None:
-    current, total = (
-        page.arguments.get(paging.argument, paging.first),
-        _any(_inside(page.body, paging.total)),
-    )
+    count = len(_members(page.body, paging.path))
+    return _move_on(paging, page, count) if count else None
+
+
+def _move_on(paging: Pagination, page: _AnsweredPage, count: int) -> Json | None:
+    """The argument, `count` further, unless that is past the total of the answer."""
+    current = page.arguments.get(paging.argument, paging.first)
+    total = _any(_inside(page.body, paging.total))
     if not _is_number(current) or not _is_number(total):
         return None
-    count = len(_members(page.body, paging.path))
     following = current + count
-    more = count > 0 and following - paging.first < total
+    more = following - paging.first < total
     return {**page.arguments, paging.argument: following} if more else None
 
 
