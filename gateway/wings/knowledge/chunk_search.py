@@ -19,6 +19,7 @@ from psycopg import IsolationLevel, sql
 from config.knowledge import KnowledgeSettings
 from gateway.wings.document_library import Passage, PassageHits
 from gateway.wings.documents.chunking.mentions import normal
+from gateway.wings.knowledge.abbreviations import abbreviation_pairs, numeric_types
 from gateway.wings.knowledge.caller_access import READABLE, KnowledgeReader
 from gateway.wings.knowledge.chunk_filters import ChunkFilter, narrowing
 from gateway.wings.knowledge.graph_ranking import (
@@ -135,15 +136,13 @@ class Searcher:
     ) -> tuple[list[Candidate], int]:
         """Candidates by words and meaning, and the number of chunks searched."""
         narrowed, values = self._values(query)
-        rows = await transaction.rows(LOOKUPS, _FACTS, {**values, "text": text})
-        words, total = (
-            [Word(*row[:2]) for row in rows if row[0]],
-            [row[1:] for row in rows if not row[0]],
-        )
+        searched_text = " ".join((text, *numeric_types(text)))
+        rows = await transaction.rows(LOOKUPS, _FACTS, {**values, "text": searched_text})
+        total = [(docs, length) for term, _, docs, length in rows if not term]
         if not total:
             return [], 0
         ((docs, length),) = total
-        planned = plan(words, docs, length, self._settings.postings_limit)
+        planned = plan(_words(rows), docs, length, self._settings.postings_limit)
         values |= _word_values(planned)
         if encoded_query.whole is not None:
             values |= {"vector": HalfVector.of(encoded_query.whole), "model": encoded_query.model}
@@ -249,6 +248,17 @@ def _with_scores(chunk: Passage, score: float, candidate: Candidate | None) -> P
     return replace(chunk, score=round(score, DIGITS), words=words, meaning=meaning)
 
 
+def _words(rows: Sequence[Sequence[Any]]) -> Iterator[Word]:
+    """The words of a question, and abbreviations of those that fewer chunks have."""
+    docs_by_term = {term: docs for term, word, docs, _ in rows if term and not word}
+    short = {
+        term: docs
+        for term, word, docs, _ in rows
+        if word and term not in docs_by_term and docs > docs_by_term.get(word, 0)
+    }
+    return (Word(term, docs) for term, docs in {**docs_by_term, **short}.items())
+
+
 def _word_values(plan: WordPlan) -> dict[str, Any]:
     return {
         "scanned": [word.term for word in plan.scanned],
@@ -274,22 +284,33 @@ PERMITTED = Fragment.of(
     WHERE {allowed} AND (%(names)s::text[] IS NULL OR collection.name = ANY (%(names)s))
 )""").format(kind=sql.Literal(KIND.name), allowed=READABLE)
 )
-# A row for each word of the query, and one, with the empty word, for all chunks.
+# A row for each word of the query, for each abbreviation of one where collections hold code, and
+# one, with the empty word, for all chunks.
 _FACTS = compose(
     """
-    WITH {permitted}, word AS MATERIALIZED (
-        SELECT ''::text COLLATE "C" AS term
-        UNION
+    WITH {permitted}, spoken AS MATERIALIZED (
         SELECT unnest(tsvector_to_array(to_tsvector('pg_catalog.english', search_words(%(text)s))))
+            COLLATE "C" AS term
+    ), word AS MATERIALIZED (
+        SELECT ''::text COLLATE "C" AS term, ''::text AS stands_for
+        UNION
+        SELECT term, '' FROM spoken
+        UNION
+        SELECT pair.short COLLATE "C", pair.stem
+        FROM unnest({stems}::text[], {shorts}::text[]) AS pair (stem, short)
+        JOIN spoken ON spoken.term = pair.stem COLLATE "C"
+        WHERE EXISTS (SELECT FROM permitted JOIN knowledge_symbol_t USING (collection_id))
     )
-    SELECT word.term, sum(counted.docs)::bigint, sum(counted.length)::float8
+    SELECT word.term, word.stands_for, sum(counted.docs)::bigint, sum(counted.length)::float8
     FROM permitted CROSS JOIN word CROSS JOIN LATERAL (
         SELECT sum(docs) AS docs, sum(length) AS length FROM search_count_t AS count
         WHERE (count.part_id, count.term) = (permitted.part_id, word.term)
     ) AS counted
-    GROUP BY word.term HAVING sum(counted.docs) > 0
+    GROUP BY word.term, word.stands_for HAVING sum(counted.docs) > 0
 """,
     permitted=PERMITTED,
+    stems=sql.Literal([stem for stem, _ in abbreviation_pairs()]),
+    shorts=sql.Literal([short for _, short in abbreviation_pairs()]),
 )
 # Of BM25, all that is the same for each document is computed before.
 _BM25 = sql.SQL("""word.weight * posting.tf
