@@ -686,7 +686,7 @@ GROUPS: Mapping[str, CommandGroup] = {
         root="/events/v1",
         rows={
             "list": CommandRow(
-                operation="events_webhooks",
+                operation="events_webhooks", first="To add one: toolgate webhooks add NAME ADDRESS",
                 columns=(("name", "Name", "code"), ("url", "Address", "text"),
                          ("stored", "Added", "badge"), ("disabled", "Disabled", "badge")),
                 help="Those of the settings were not added. One is disabled because its receiver "

@@ -469,7 +469,7 @@ class OperationCall:
     def _nothing(self) -> str:
         """Remark on an empty list."""
         empty = self._view.empty if self._view else ""
-        return " ".join(filter(None, (empty, self._row.first)))
+        return " ".join(filter(None, (empty, self._row.first))) or "There is none."
 
     def _sentence(self, names: Json, value: Any) -> str:
         members = value if isinstance(value, dict) else {}

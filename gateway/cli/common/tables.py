@@ -16,9 +16,11 @@ Json = Mapping[str, Any]
 
 
 def print_entries(columns: Columns, entries: Sequence[Json]) -> None:
-    """A table of entries; without columns their scalar members."""
+    """A table of entries; without columns their scalar members. Nothing without entries."""
+    if not entries:
+        return
     if not columns:
-        names = [name for name, value in (entries[0] if entries else {}).items() if is_plain(value)]
+        names = [name for name, value in entries[0].items() if is_plain(value)]
         columns = [(name, name, "text") for name in names]
     titles = [label.lower() for _, label, _ in columns]
     rows = [[cell(_member(entry, name)) for name, _, _ in columns] for entry in entries]

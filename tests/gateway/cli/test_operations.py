@@ -253,3 +253,20 @@ def test_few_files_of_the_command_line_know_the_registry() -> None:
     for pattern, limit in ((r"^\s*(from|import) registry\b", 10), (r"\bopen_registry\b", 12)):
         files = [name for name, text in texts.items() if re.search(pattern, text, re.MULTILINE)]
         assert len(files) <= limit, files
+
+
+@pytest.mark.parametrize(
+    ("words", "remark"),
+    [
+        (("keys", "list"), "To make one: toolgate keys create NAME"),
+        (("agents", "list"), "agents add"),
+    ],
+)
+def test_empty_list_is_told_without_a_header(
+    toolgate: Toolgate, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], remark: str
+) -> None:
+    monkeypatch.setattr(out, "_force_terminal", True)
+    ran = toolgate(*words)
+    assert ran.code == 0, ran.err
+    assert remark in ran.out
+    assert "name  " not in ran.out
