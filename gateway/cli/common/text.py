@@ -26,13 +26,13 @@ def is_timestamp(text: str) -> bool:
 
 
 def time_text(time: datetime | str) -> str:
-    """A time as commands print it, and as their options take it: `2026-01-31 09:30:00Z`. A text
+    """A time as commands print it, and as their options take it: `2026-01-31T09:30:00Z`. A text
     that is no time is unchanged."""
     if isinstance(time, str):
         if not is_timestamp(time):
             return time
         time = datetime.fromisoformat(time)
-    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
+    return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def one_line(text: str) -> str:
