@@ -167,8 +167,8 @@ def _reached_tool(call: Mapping[str, Any]) -> tuple[str, Any]:
     return call["tool"], arguments
 
 
-def _has(arguments: Any, expected: Mapping[str, Any]) -> bool:
-    return isinstance(arguments, dict) and all(arguments.get(k) == v for k, v in expected.items())
+def _has(arguments: Any, values: Mapping[str, Any]) -> bool:
+    return isinstance(arguments, dict) and all(arguments.get(k) == v for k, v in values.items())
 
 
 def _read(path: Path) -> list[EvalCase]:
