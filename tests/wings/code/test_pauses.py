@@ -56,9 +56,21 @@ def with_rules(settings: Settings) -> Any:
     return replace(settings.policy, rules=RULES)
 
 
-async def test_an_approved_call_goes_on_with_recorded_answers(
-    settings: Settings, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def shop_options(shared_settings: Settings) -> dict[str, Any]:
+    return {"policy": with_rules(shared_settings)}
+
+
+@pytest.fixture
+def shop(shop: CodeShop, shared_settings: Settings) -> CodeShop:
+    """The gateway of all, without runs and approvals of the test before."""
+    with psycopg.connect(shared_settings.database.url, autocommit=True) as connection:
+        connection.execute("DELETE FROM code_run_t")
+        connection.execute("DELETE FROM approval_t")
+    return shop
+
+
+async def test_an_approved_call_goes_on_with_recorded_answers(shop: CodeShop) -> None:
     code = """
 first = tools.get_item(id=1)["count"]
 tools.change_item(id=2, count=first + 1)
@@ -66,23 +78,22 @@ print("writing")
 tools.send_mail(text=f"{first} left")
 [first, tools.get_item(id=2)["count"]]
 """
-    async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
-        paused = await shop.run(code, WRITING)
-        assert (paused["state"], paused["error"]) == ("paused", "")
-        [pending] = paused["pending"]
-        assert (pending["tool"], pending["arguments"]) == ("send_mail", {"text": "10 left"})
-        assert [call["tool"] for call in paused["calls"]] == ["get-item", "change_item"]
-        waiting = await go_on(shop, paused)
-        assert (waiting["state"], waiting["run"]) == ("paused", paused["run"])
-        assert await list_runs(shop) == [(paused["run"], WRITING, "paused", 2, 1)]
-        shop.shop.stock[1] = 99  # the program does not read it again
-        await decide(shop, waiting)
-        end = await go_on(shop, waiting)
-        assert (end["state"], end["result"], end["output"]) == ("completed", [10, 11], "writing\n")
-        assert end["made"] == {"get-item": 2, "change_item": 1, "send_mail": 1}
-        assert (shop.shop.mails, shop.shop.reads) == (["10 left"], 2)
-        assert await go_on(shop, paused) == end  # its result is kept
-        assert await list_runs(shop) == [(paused["run"], WRITING, "completed", 4, 0)]
+    paused = await shop.run(code, WRITING)
+    assert (paused["state"], paused["error"]) == ("paused", "")
+    [pending] = paused["pending"]
+    assert (pending["tool"], pending["arguments"]) == ("send_mail", {"text": "10 left"})
+    assert [call["tool"] for call in paused["calls"]] == ["get-item", "change_item"]
+    waiting = await go_on(shop, paused)
+    assert (waiting["state"], waiting["run"]) == ("paused", paused["run"])
+    assert await list_runs(shop) == [(paused["run"], WRITING, "paused", 2, 1)]
+    shop.shop.stock[1] = 99  # the program does not read it again
+    await decide(shop, waiting)
+    end = await go_on(shop, waiting)
+    assert (end["state"], end["result"], end["output"]) == ("completed", [10, 11], "writing\n")
+    assert end["made"] == {"get-item": 2, "change_item": 1, "send_mail": 1}
+    assert (shop.shop.mails, shop.shop.reads) == (["10 left"], 2)
+    assert await go_on(shop, paused) == end  # its result is kept
+    assert await list_runs(shop) == [(paused["run"], WRITING, "completed", 4, 0)]
 
 
 async def list_runs(shop: CodeShop) -> list[tuple[Any, ...]]:
@@ -91,29 +102,25 @@ async def list_runs(shop: CodeShop) -> list[tuple[Any, ...]]:
     return [tuple(entry[name] for name in names) for entry in answer["result"]["runs"]]
 
 
-async def test_a_rejected_call_is_denied(settings: Settings, tmp_path: Path) -> None:
+async def test_a_rejected_call_is_denied(shop: CodeShop) -> None:
     code = "try:\n    tools.send_mail(text='a')\nexcept Denied as error:\n    result(str(error))"
-    async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
-        paused = await shop.run(code, WRITING)
-        await decide(shop, paused, approve=False)
-        end = await go_on(shop, paused)
-        assert end["result"] == "A person has rejected this call."
-        assert not shop.shop.mails
+    paused = await shop.run(code, WRITING)
+    await decide(shop, paused, approve=False)
+    end = await go_on(shop, paused)
+    assert end["result"] == "A person has rejected this call."
+    assert not shop.shop.mails
 
 
-async def test_calls_made_together_wait_for_one_approval(
-    settings: Settings, tmp_path: Path
-) -> None:
+async def test_calls_made_together_wait_for_one_approval(shop: CodeShop) -> None:
     code = "len(tools.all([tools.send_mail(text=str(i)) for i in range(50)]))"
-    async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
-        paused = await shop.run(code, WRITING)
-        assert len(paused["pending"]) == 50
-        await decide(shop, paused)
-        end = await go_on(shop, paused)
-        assert (end["result"], sorted(shop.shop.mails, key=int)) == (
-            50,
-            [str(number) for number in range(50)],
-        )
+    paused = await shop.run(code, WRITING)
+    assert len(paused["pending"]) == 50
+    await decide(shop, paused)
+    end = await go_on(shop, paused)
+    assert (end["result"], sorted(shop.shop.mails, key=int)) == (
+        50,
+        [str(number) for number in range(50)],
+    )
 
 
 async def wait_for_end(shop: CodeShop, run: str) -> dict[str, Any]:
@@ -132,16 +139,13 @@ async def wait_for_end(shop: CodeShop, run: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("approve", [True, False])
-async def test_a_run_goes_on_by_itself_after_the_decision(
-    settings: Settings, tmp_path: Path, approve: bool
-) -> None:
+async def test_a_run_goes_on_by_itself_after_the_decision(shop: CodeShop, approve: bool) -> None:
     code = "try:\n    tools.send_mail(text='a')\nexcept Denied:\n    result('denied')"
-    async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
-        paused = await shop.run(code, WRITING)
-        await decide(shop, paused, approve=approve)
-        end = await wait_for_end(shop, paused["run"])
-        assert (end["state"], shop.shop.mails) == ("completed", ["a"] if approve else [])
-        assert await go_on(shop, paused) == end
+    paused = await shop.run(code, WRITING)
+    await decide(shop, paused, approve=approve)
+    end = await wait_for_end(shop, paused["run"])
+    assert (end["state"], shop.shop.mails) == ("completed", ["a"] if approve else [])
+    assert await go_on(shop, paused) == end
 
 
 async def test_new_runs_wait_behind_approved_runs(settings: Settings, tmp_path: Path) -> None:
@@ -232,36 +236,32 @@ async def test_a_call_that_nobody_decides_on_is_denied(settings: Settings, tmp_p
         assert not shop.shop.mails
 
 
-async def test_a_program_that_was_changed_before_the_decision_is_refused(
-    settings: Settings, tmp_path: Path
-) -> None:
-    async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
-        paused = await shop.run("tools.send_mail(text='a')", WRITING)
-        async with shop.client.gateway.feed.pool.connection() as connection:
-            rows = await connection.execute("SELECT record FROM code_run_t")
-            [(record,)] = await rows.fetchall()
-            changed = bytes(record).replace(b"text='a'", b"text='b'")
-            assert changed != record
-            await connection.execute("UPDATE code_run_t SET record = %s", [changed])
-        await decide(shop, paused)
-        end = await go_on(shop, paused)
-        assert (end["state"], shop.shop.mails) == ("failed", [])
-        assert "not the one that people have decided on" in end["error"]
+async def test_a_program_that_was_changed_before_the_decision_is_refused(shop: CodeShop) -> None:
+    paused = await shop.run("tools.send_mail(text='a')", WRITING)
+    async with shop.client.gateway.feed.pool.connection() as connection:
+        rows = await connection.execute("SELECT record FROM code_run_t")
+        [(record,)] = await rows.fetchall()
+        changed = bytes(record).replace(b"text='a'", b"text='b'")
+        assert changed != record
+        await connection.execute("UPDATE code_run_t SET record = %s", [changed])
+    await decide(shop, paused)
+    end = await go_on(shop, paused)
+    assert (end["state"], shop.shop.mails) == ("failed", [])
+    assert "not the one that people have decided on" in end["error"]
 
 
 async def test_a_tool_that_was_changed_before_the_decision_is_asked_for_again(
-    settings: Settings, tmp_path: Path
+    shop: CodeShop,
 ) -> None:
-    async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
-        paused = await shop.run("tools.send_mail(text='a')", WRITING)
-        async with shop.client.gateway.feed.pool.connection() as connection:
-            await connection.execute("UPDATE approval_call_t SET definition = 'older'")
-        await decide(shop, paused)
-        again = await go_on(shop, paused)
-        assert (again["state"], again["run"], shop.shop.mails) == ("paused", paused["run"], [])
-        await decide(shop, again)
-        assert (await go_on(shop, again))["state"] == "completed"
-        assert shop.shop.mails == ["a"]
+    paused = await shop.run("tools.send_mail(text='a')", WRITING)
+    async with shop.client.gateway.feed.pool.connection() as connection:
+        await connection.execute("UPDATE approval_call_t SET definition = 'older'")
+    await decide(shop, paused)
+    again = await go_on(shop, paused)
+    assert (again["state"], again["run"], shop.shop.mails) == ("paused", paused["run"], [])
+    await decide(shop, again)
+    assert (await go_on(shop, again))["state"] == "completed"
+    assert shop.shop.mails == ["a"]
 
 
 async def test_granted_calls_of_a_run_need_no_further_approval(
@@ -285,18 +285,15 @@ async def test_granted_calls_of_a_run_need_no_further_approval(
     assert rules.count(f"mails (granted by {approval})") == 2
 
 
-async def test_a_paused_run_is_of_its_caller_and_its_tool(
-    settings: Settings, tmp_path: Path
-) -> None:
-    async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
-        paused = await shop.run("tools.send_mail(text='a')", WRITING)
-        for run in ("x", "00000000-0000-4000-8000-000000000000"):
-            assert "no run" in str(await shop.ask("", WRITING, run=run))
-        assert "no run" in str(await shop.ask("", "run_code", run=paused["run"]))
-        runs = shop.client.gateway.feed.pool
-        async with runs.connection() as connection:
-            await connection.execute("UPDATE code_run_t SET principal = 'somebody'")
-        assert "no run" in str(await shop.ask("", WRITING, run=paused["run"]))
+async def test_a_paused_run_is_of_its_caller_and_its_tool(shop: CodeShop) -> None:
+    paused = await shop.run("tools.send_mail(text='a')", WRITING)
+    for run in ("x", "00000000-0000-4000-8000-000000000000"):
+        assert "no run" in str(await shop.ask("", WRITING, run=run))
+    assert "no run" in str(await shop.ask("", "run_code", run=paused["run"]))
+    runs = shop.client.gateway.feed.pool
+    async with runs.connection() as connection:
+        await connection.execute("UPDATE code_run_t SET principal = 'somebody'")
+    assert "no run" in str(await shop.ask("", WRITING, run=paused["run"]))
 
 
 async def test_a_process_whose_lease_is_over_makes_no_call(
@@ -319,18 +316,17 @@ async def test_a_process_whose_lease_is_over_makes_no_call(
         assert shop.shop.mails == ["a"]
 
 
-async def test_a_run_that_waits_is_cancelled(settings: Settings, tmp_path: Path) -> None:
-    async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
-        paused = await shop.run("tools.send_mail(text='a')", WRITING)
-        ended = await shop.ask("", WRITING, run=paused["run"], cancel=True)
-        assert ended["result"]["error"] == "the run was cancelled"
-        gateway = shop.client.gateway
-        assert not await Approvals(gateway.feed.pool, gateway.principal.tenant).waiting()
-        assert (await go_on(shop, paused))["state"] == "failed"
+async def test_a_run_that_waits_is_cancelled(shop: CodeShop) -> None:
+    paused = await shop.run("tools.send_mail(text='a')", WRITING)
+    ended = await shop.ask("", WRITING, run=paused["run"], cancel=True)
+    assert ended["result"]["error"] == "the run was cancelled"
+    gateway = shop.client.gateway
+    assert not await Approvals(gateway.feed.pool, gateway.principal.tenant).waiting()
+    assert (await go_on(shop, paused))["state"] == "failed"
 
 
 async def test_a_run_cancelled_before_its_pause_asks_nobody(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shop: CodeShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another node has withdrawn what the run asked for until then."""
     wait = StoredRuns.wait
@@ -340,16 +336,15 @@ async def test_a_run_cancelled_before_its_pause_asks_nobody(
         await wait(runs, run, *given)
 
     monkeypatch.setattr(StoredRuns, "wait", cancel_and_wait)
-    async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
-        paused = await shop.run("tools.send_mail(text='a')", WRITING)
-        ended = await go_on(shop, paused)
-        assert (ended["state"], ended["error"]) == ("failed", "the run was cancelled")
-        gateway = shop.client.gateway
-        assert not await Approvals(gateway.feed.pool, gateway.principal.tenant).waiting()
+    paused = await shop.run("tools.send_mail(text='a')", WRITING)
+    ended = await go_on(shop, paused)
+    assert (ended["state"], ended["error"]) == ("failed", "the run was cancelled")
+    gateway = shop.client.gateway
+    assert not await Approvals(gateway.feed.pool, gateway.principal.tenant).waiting()
 
 
 async def test_a_run_cancelled_within_its_pause_asks_nobody(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shop: CodeShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another node cancels the run between its request for an approval and its pause."""
 
@@ -358,23 +353,21 @@ async def test_a_run_cancelled_within_its_pause_asks_nobody(
         await anyio.sleep_forever()  # until the process of the run has noticed
 
     monkeypatch.setattr(StoredRuns, "wait", cancel_and_wait)
-    async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
-        with anyio.fail_after(60):
-            ended = await shop.run("tools.send_mail(text='a')", WRITING)
-        assert (ended["state"], ended["error"]) == ("failed", "the run was cancelled")
-        gateway = shop.client.gateway
-        assert not await Approvals(gateway.feed.pool, gateway.principal.tenant).waiting()
+    with anyio.fail_after(60):
+        ended = await shop.run("tools.send_mail(text='a')", WRITING)
+    assert (ended["state"], ended["error"]) == ("failed", "the run was cancelled")
+    gateway = shop.client.gateway
+    assert not await Approvals(gateway.feed.pool, gateway.principal.tenant).waiting()
 
 
-async def test_a_run_whose_time_is_over_goes(settings: Settings, tmp_path: Path) -> None:
-    async with code_shop(settings, tmp_path, policy=with_rules(settings)) as shop:
-        paused = await shop.run("tools.send_mail(text='a')", WRITING)
-        pool = shop.client.gateway.feed.pool
-        async with pool.connection() as connection:
-            await connection.execute("UPDATE code_run_t SET expires_ts = now() - interval '1 s'")
-        assert "no run" in str(await shop.ask("", WRITING, run=paused["run"]))
-        await StoredRuns(pool, keep_s=1, lease_s=1, most=1).prune()
-        assert await _count(pool) == 0
+async def test_a_run_whose_time_is_over_goes(shop: CodeShop) -> None:
+    paused = await shop.run("tools.send_mail(text='a')", WRITING)
+    pool = shop.client.gateway.feed.pool
+    async with pool.connection() as connection:
+        await connection.execute("UPDATE code_run_t SET expires_ts = now() - interval '1 s'")
+    assert "no run" in str(await shop.ask("", WRITING, run=paused["run"]))
+    await StoredRuns(pool, keep_s=1, lease_s=1, most=1).prune()
+    assert await _count(pool) == 0
 
 
 async def _count(pool: Any) -> int:
