@@ -228,13 +228,16 @@ async def count_given_up(rig: Rig) -> int:
 async def test_webhooks_of_one_person_leave_places_to_other_people(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
-    entered = 0
-    release = anyio.Event()
+    held = most_held = 0
 
-    async def hang(_request: Request) -> Response:
-        nonlocal entered
-        entered += 1
-        await release.wait()
+    async def hang(request: Request) -> Response:
+        """Answer nothing, however often deliveries are given up on a slow machine."""
+        nonlocal held, most_held
+        held += 1
+        most_held = max(most_held, held)
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        held -= 1
         return Response()
 
     app = Starlette(routes=[Route("/", hang, methods=["POST"])])
@@ -250,8 +253,7 @@ async def test_webhooks_of_one_person_leave_places_to_other_people(
                 await rig.rpc("CreateTaskPushNotificationConfig", more, agent="tck")
         await send_with(rig, {"url": receiver.url}, by="bob")
         await receiver.until(3)
-        assert 0 < entered <= OF_OWNER
-        release.set()
+        assert 0 < most_held <= OF_OWNER
 
 
 async def test_a_gateway_without_push_says_so(
