@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,22 +90,30 @@ class Run:
 
 
 @contextmanager
-def running(**env: str) -> Iterator[Run]:
+def running(data_dir: Path | None = None, **env: str) -> Iterator[Run]:
+    """`examples/run.py` in a directory of its own, or in this one."""
+    with ExitStack() as stack:
+        own = data_dir or stack.enter_context(data_directory())
+        settings = {"TOOLGATE_SERVER__PORT": "0", "TOOLGATE_DATABASE__DATA_DIR": str(own)}
+        process = stack.enter_context(program("examples/run.py", env=settings | env))
+        run = Run(process, until_ready(process), own)
+        family = run.family()
+        try:
+            yield run
+        finally:  # a database that is still stopping writes into the directory
+            process.terminate()
+            psutil.wait_procs(family, timeout=STOP_S)
+
+
+@contextmanager
+def data_directory() -> Iterator[Path]:
     # Not below `tmp_path`: as root, the database runs as a user who cannot enter that.
-    data_dir = Path(tempfile.mkdtemp(prefix="toolgate-examples-", dir=quick_place()))
-    data_dir.chmod(0o711)
-    settings = {"TOOLGATE_SERVER__PORT": "0", "TOOLGATE_DATABASE__DATA_DIR": str(data_dir)}
+    path = Path(tempfile.mkdtemp(prefix="toolgate-examples-", dir=quick_place()))
+    path.chmod(0o711)
     try:
-        with program("examples/run.py", env=settings | env) as process:
-            run = Run(process, until_ready(process), data_dir)
-            family = run.family()
-            try:
-                yield run
-            finally:  # a database that is still stopping writes into the directory
-                process.terminate()
-                psutil.wait_procs(family, timeout=STOP_S)
+        yield path
     finally:
-        shutil.rmtree(data_dir)
+        shutil.rmtree(path)
 
 
 def until_ready(process: subprocess.Popen[str]) -> str:

@@ -21,7 +21,7 @@ from examples import clean
 from examples.clean import directories
 from examples.run import DATA_DIR, database_of, read_first_line
 from registry.database.embedded_server import CLUSTER, directory_of
-from tests.examples.conftest import ROOT, Run, errors, program, python, running
+from tests.examples.conftest import ROOT, Run, data_directory, errors, program, python, running
 
 PATIENCE_S = 30
 USUAL = "http://127.0.0.1:8765"
@@ -31,6 +31,13 @@ USUAL = "http://127.0.0.1:8765"
 def run() -> Iterator[Run]:
     with running() as run:
         yield run
+
+
+@pytest.fixture(scope="module")
+def used_directory() -> Iterator[Path]:
+    """The data of gateways that end, one after the other: only the first has to make a database."""
+    with data_directory() as path:
+        yield path
 
 
 def output(*command: str) -> str:
@@ -133,8 +140,8 @@ def test_curl_calls_a_tool_sends_a_batch_and_discovers(run: Run) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_everything(number: signal.Signals) -> None:
-    with running() as run:
+def test_a_signal_stops_everything(number: signal.Signals, used_directory: Path) -> None:
+    with running(used_directory) as run:
         family = run.family()
         assert len(family) > 2
         run.process.send_signal(number)
@@ -144,15 +151,15 @@ def test_a_signal_stops_everything(number: signal.Signals) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells children that they are alone")
-def test_nothing_outlives_a_killed_parent() -> None:
-    with running() as run:
+def test_nothing_outlives_a_killed_parent(used_directory: Path) -> None:
+    with running(used_directory) as run:
         family = run.family()
         run.process.kill()
         assert still_there(family) == []
 
 
-def test_when_the_pet_shop_dies_the_gateway_stops() -> None:
-    with running() as run:
+def test_when_the_pet_shop_dies_the_gateway_stops(used_directory: Path) -> None:
+    with running(used_directory) as run:
         family = run.family()
         petshop = min(psutil.Process(run.process.pid).children(), key=psutil.Process.create_time)
         petshop.send_signal(signal.SIGKILL)
