@@ -2,6 +2,7 @@
 can rewrite a terminal, and bidirectional marks show a line in another order than it has."""
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from schemas.invisible_characters import visible, without_hidden
@@ -20,19 +21,15 @@ def is_harmless(text: str) -> bool:
 _TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,6})?(Z|[+-]\d{2}:\d{2})")
 
 
-def is_timestamp(text: str) -> bool:
-    """Whether `text` is a time with its zone, as in JSON."""
-    return _TIMESTAMP.fullmatch(text) is not None
-
-
 def time_text(time: datetime | str) -> str:
     """A time as commands print it, and as their options take it: `2026-01-31T09:30:00Z`. A text
-    that is no time is unchanged."""
-    if isinstance(time, str):
-        if not is_timestamp(time):
-            return time
-        time = datetime.fromisoformat(time)
-    return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    that is no time with its zone, as in JSON, is unchanged."""
+    if isinstance(time, datetime):
+        return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    if _TIMESTAMP.fullmatch(time):
+        with suppress(ValueError, OverflowError):  # such as a leap second
+            return time_text(datetime.fromisoformat(time))
+    return time
 
 
 def one_line(text: str) -> str:
