@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
 from typing import Any, Protocol
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
 from msgspec import Raw
@@ -66,6 +66,7 @@ class Watcher:
         self._audience = audience
         self._refresh_s = refresh_s
         self._uris: Counter[str] = Counter()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by URI
         self._link: Link | None = None  # of a handshake revision, while connected
         self._backoff = RefreshBackoff()
         self._dirty = asyncio.Event()  # lists may have changed
@@ -95,25 +96,33 @@ class Watcher:
 
     def take_over(self, before: "Watcher") -> None:
         """Take over the watched resources of `before`, whose server has a new transport."""
-        self._uris.update(before._uris)  # noqa: SLF001
+        self._uris, self._locks = before._uris, before._locks  # noqa: SLF001 - some change now
 
     async def watch(self, uri: str) -> None:
         """Watch a resource. Raises the error of a server that refuses."""
-        self._uris[uri] += 1
-        if self._uris[uri] > 1:
-            return
-        try:
-            await self._send_subscription("resources/subscribe", uri)
-        except BaseException:
-            del self._uris[uri]
-            raise
+        async with self._lock(uri):  # a second one subscribes itself if the first fails
+            self._uris[uri] += 1
+            if self._uris[uri] > 1:
+                return
+            try:
+                await self._send_subscription("resources/subscribe", uri)
+            except BaseException:
+                del self._uris[uri]
+                raise
 
     async def unwatch(self, uri: str) -> None:
-        self._uris[uri] -= 1
-        if self._uris[uri] <= 0:
-            del self._uris[uri]
-            with suppress(UpstreamFailed, Fault):
-                await self._send_subscription("resources/unsubscribe", uri)
+        self._uris[uri] -= 1  # also by a caller who is cancelled while it waits for the lock
+        if self._uris[uri] > 0:
+            return
+        del self._uris[uri]
+        async with self._lock(uri):
+            if uri not in self._uris:
+                with suppress(UpstreamFailed, Fault):
+                    await self._send_subscription("resources/unsubscribe", uri)
+
+    def _lock(self, uri: str) -> asyncio.Lock:
+        """The lock of those that begin or end to watch `uri`."""
+        return self._locks.setdefault(uri, asyncio.Lock())
 
     async def _send_subscription(self, method: str, uri: str) -> None:
         """Subscribe or unsubscribe a resource at the server; a disconnected server is caught up on

@@ -1,7 +1,7 @@
 """What is followed of a server: its lists and the resources that somebody watches."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,9 +12,11 @@ from gateway.upstreams.http.source_pools import SourcePools
 from gateway.upstreams.mcp import backoff
 from gateway.upstreams.mcp import server as mcp_server
 from gateway.upstreams.mcp.backoff import RefreshBackoff
-from gateway.upstreams.mcp.server import McpServer
+from gateway.upstreams.mcp.server import McpServer, Watcher
 from gateway.upstreams.mcp.server_set import Servers
 from gateway.upstreams.mcp.transport_choice import Transports
+from schemas.errors import RelayedFault
+from tests import polling
 from tests.gateway.upstreams.conftest import limits
 from tests.gateway.upstreams.mcp.audience import Audience
 from tests.gateway.upstreams.mcp.conftest import mcp_source
@@ -28,9 +30,9 @@ CHANGED = note("notifications/tools/list_changed")
 class Telling:
     """A server that says what a test wants, on the stream of its session."""
 
-    def __init__(self) -> None:
+    def __init__(self, subscribe: Callable[[Turn], Awaitable[None]] = Turn.result) -> None:
         self.server = Scripted(
-            {"GET": self._stream, "resources/subscribe": lambda turn: turn.result()},
+            {"GET": self._stream, "resources/subscribe": subscribe},
             capabilities={"tools": {"listChanged": True}, "resources": {"subscribe": True}},
         )
         self._streams: list[Turn] = []
@@ -141,6 +143,56 @@ async def test_only_of_resources_that_somebody_watches_is_heard(serve):
         await telling.tell(note("notifications/resources/updated", uri="x:1"), CHANGED)
         await audience.until(lambda: len(audience.read) >= 2)
         assert audience.changed == ["x:1", "x:1"]
+
+
+async def test_a_refused_or_cancelled_watch_leaves_other_watches_of_the_resource(serve):
+    attempts: list[asyncio.Event] = []
+
+    async def subscribe(turn: Turn) -> None:
+        attempts.append(asyncio.Event())
+        if len(attempts) < 3:
+            await attempts[-1].wait()
+            await turn.error(-32000)
+        else:
+            await turn.result()
+
+    telling, audience = Telling(subscribe), Audience()
+    async with follow_server(await serve(telling.server), audience) as server:
+        await audience.until(lambda: server.watcher.failure is None)
+        refused, cancelled, last = (
+            asyncio.create_task(server.watcher.watch("x:1")) for _ in range(3)
+        )
+        await polling.until(lambda: len(attempts) == 1)
+        attempts[0].set()
+        with pytest.raises(RelayedFault):
+            await refused
+        await polling.until(lambda: len(attempts) == 2)
+        cancelled.cancel()
+        await last
+        attempts[1].set()
+        audience.changed.clear()
+        await telling.tell(note("notifications/resources/updated", uri="x:1"))
+        await audience.until(lambda: audience.changed == ["x:1"])
+
+
+async def test_a_watch_that_fails_at_a_replaced_server_is_not_counted_by_its_successor(serve):
+    begun = asyncio.Event()
+
+    async def subscribe(turn: Turn) -> None:
+        begun.set()
+        await turn.wait_until_left()
+
+    telling, audience = Telling(subscribe), Audience()
+    async with follow_server(await serve(telling.server), audience) as server:
+        await audience.until(lambda: server.watcher.failure is None)
+        watch = asyncio.create_task(server.watcher.watch("x:1"))
+        await begun.wait()
+        newer = Watcher(server, audience, 60)
+        newer.take_over(server.watcher)
+        watch.cancel()
+        await asyncio.wait([watch])
+        newer.on_change("notifications/resources/updated", {"uri": "x:1"})
+        assert audience.changed == []
 
 
 async def test_unusable_lists_are_read_again_on_change(serve, caplog, monkeypatch):
