@@ -313,7 +313,8 @@ class Hub:
     async def subscribe(self, session: Session, uri: str) -> None:
         """Subscribe `session` to updates of a resource. Raises Fault when its server refuses, and
         InvalidParams beyond the limit."""
-        if len(session.subscriptions) >= SUBSCRIPTION_LIMIT and uri not in session.subscriptions:
+        subscriptions = session.subscriptions | session.watched  # with those that are being made
+        if len(subscriptions) >= SUBSCRIPTION_LIMIT and uri not in subscriptions:
             raise InvalidParams(f"A session can subscribe to {SUBSCRIPTION_LIMIT} resources")
         self._subscribing.add((session.id, uri))
         try:

@@ -16,6 +16,7 @@ from gateway.state.change_streams import (
 )
 from gateway.state.memory import MemorySessions
 from schemas.errors import InvalidParams, TooManyRequests, Unavailable
+from tests import polling
 from tests.gateway.state.conftest import Node, stores_of
 
 pytestmark = pytest.mark.anyio
@@ -210,6 +211,31 @@ async def test_a_session_can_subscribe_to_so_many_resources(anyio_backend):
     with pytest.raises(InvalidParams, match="can subscribe to 500"):
         await node.hub.subscribe(session, "test://one-more")
     await node.hub.subscribe(session, "test://1")  # is one already
+
+
+async def test_parallel_subscriptions_of_a_session_keep_its_limit(anyio_backend):
+    node = Node(stores_of(MemorySessions()))
+    session = await node.open()
+    release = anyio.Event()
+    refused = []
+
+    async def wait(_place: Endpoint, _uri: str, _begin: bool) -> None:
+        await release.wait()
+
+    async def subscribe(number: int) -> None:
+        try:
+            await node.hub.subscribe(session, f"test://{number}")
+        except InvalidParams:
+            refused.append(number)
+
+    node.hub.watches = ResourceWatches(wait)
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            for number in range(SUBSCRIPTION_LIMIT + 3):
+                tasks.start_soon(subscribe, number)
+            await polling.until(lambda: len(session.watched) >= SUBSCRIPTION_LIMIT)
+            release.set()
+    assert (len(session.subscriptions), len(refused)) == (SUBSCRIPTION_LIMIT, 3)
 
 
 def test_notifications_match_the_specification():
