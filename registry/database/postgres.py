@@ -104,6 +104,7 @@ VECTOR_NEEDED = (0, 8, 4)
 FIRST_RETRY_S = 0.2
 HAS_VECTOR = "SELECT FROM pg_extension WHERE extname = 'vector'"
 FOREVER_S = 3e8  # ten years
+INT32_MAX = 2**31 - 1  # of a setting of the server: 24 days in milliseconds
 CHECK_S = 30.0  # keepalive: idle time after which a listening connection is probed
 
 # Our own advice is more specific.
@@ -412,7 +413,8 @@ def make_pool(settings: Settings, name: str, *, size: int, timeout_s: float) -> 
 
 def _pool(settings: Settings, probes: ServerProbes, size: int, timeout_s: float) -> Pool:
     # A statement, since poolers such as PgBouncer refuse parameters in the start of a connection.
-    bound = sql.SQL("SET lock_timeout = {}").format(math.ceil(settings.lock_timeout_s * 1000))
+    lock_timeout_ms = min(math.ceil(settings.lock_timeout_s * 1000), INT32_MAX)
+    bound = sql.SQL("SET lock_timeout = {}").format(lock_timeout_ms)
 
     async def set_bounds(connection: BoundedConnection) -> None:
         connection.answer_timeout_s = settings.answer_timeout_s

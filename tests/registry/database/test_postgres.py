@@ -161,6 +161,14 @@ async def test_a_wait_for_a_lock_ends_and_a_slow_statement_goes_on(
             await connection.execute("SELECT pg_sleep(0.3)")
 
 
+async def test_the_longest_bound_of_locks_that_settings_allow_is_taken(
+    database_settings: Settings,
+) -> None:
+    a_year = msgspec.structs.replace(database_settings, lock_timeout_s=31_536_000.0)
+    async with Database.open(a_year, wait=False) as database:
+        assert await database.alive()
+
+
 async def test_an_isolation_level_is_not_lent_out_with_its_connection(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
