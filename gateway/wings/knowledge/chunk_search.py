@@ -136,8 +136,8 @@ class Searcher:
     ) -> tuple[list[Candidate], int]:
         """Candidates by words and meaning, and the number of chunks searched."""
         narrowed, values = self._values(query)
-        searched_text = " ".join((text, *numeric_types(text)))
-        rows = await transaction.rows(LOOKUPS, _FACTS, {**values, "text": searched_text})
+        facts = {**values, "text": text, "types": " ".join(numeric_types(text))}
+        rows = await transaction.rows(LOOKUPS, _FACTS, facts)
         total = [(docs, length) for term, _, docs, length in rows if not term]
         if not total:
             return [], 0
@@ -284,22 +284,31 @@ PERMITTED = Fragment.of(
     WHERE {allowed} AND (%(names)s::text[] IS NULL OR collection.name = ANY (%(names)s))
 )""").format(kind=sql.Literal(KIND.name), allowed=READABLE)
 )
-# A row for each word of the query, for each abbreviation of one where collections hold code, and
-# one, with the empty word, for all chunks.
+_LEXEMES = sql.SQL("""unnest(tsvector_to_array(
+    to_tsvector('pg_catalog.english', search_words({})))) COLLATE "C" AS term""")
+# A row for each word of the query, and one, with the empty word, for all chunks; where collections
+# hold code, one for each type of a number and each abbreviation of a word. Whether they do is
+# looked up for each collection, in the order of an index: a join would read all symbols of others.
 _FACTS = compose(
     """
     WITH {permitted}, spoken AS MATERIALIZED (
-        SELECT unnest(tsvector_to_array(to_tsvector('pg_catalog.english', search_words(%(text)s))))
-            COLLATE "C" AS term
+        SELECT {text_lexemes}
+    ), code AS MATERIALIZED (
+        SELECT FROM permitted WHERE (
+            SELECT true FROM knowledge_symbol_t AS symbol
+            WHERE symbol.collection_id = permitted.collection_id
+            ORDER BY symbol.name, symbol.host_id LIMIT 1
+        ) LIMIT 1
     ), word AS MATERIALIZED (
         SELECT ''::text COLLATE "C" AS term, ''::text AS stands_for
         UNION
         SELECT term, '' FROM spoken
         UNION
+        SELECT {type_lexemes}, '' FROM code
+        UNION
         SELECT pair.short COLLATE "C", pair.stem
         FROM unnest({stems}::text[], {shorts}::text[]) AS pair (stem, short)
-        JOIN spoken ON spoken.term = pair.stem COLLATE "C"
-        WHERE EXISTS (SELECT FROM permitted JOIN knowledge_symbol_t USING (collection_id))
+        JOIN spoken ON spoken.term = pair.stem COLLATE "C" CROSS JOIN code
     )
     SELECT word.term, word.stands_for, sum(counted.docs)::bigint, sum(counted.length)::float8
     FROM permitted CROSS JOIN word CROSS JOIN LATERAL (
@@ -309,6 +318,8 @@ _FACTS = compose(
     GROUP BY word.term, word.stands_for HAVING sum(counted.docs) > 0
 """,
     permitted=PERMITTED,
+    text_lexemes=_LEXEMES.format(sql.Placeholder("text")),
+    type_lexemes=_LEXEMES.format(sql.Placeholder("types")),
     stems=sql.Literal([stem for stem, _ in abbreviation_pairs()]),
     shorts=sql.Literal([short for _, short in abbreviation_pairs()]),
 )

@@ -36,6 +36,24 @@ async def test_no_abbreviation_stands_for_a_word_in_prose(rig: KnowledgeRig) -> 
     assert await ann.find_texts("minimum", mode="naive") == []
 
 
+async def test_no_type_stands_for_a_number_in_prose(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    await ann.add("Il regarde le chat.", path="a.txt")
+    assert await ann.find_texts("little-endian", mode="naive") == []
+
+
+async def test_search_of_prose_reads_no_symbols_of_other_collections(rig: KnowledgeRig) -> None:
+    ann = rig.caller()
+    await ann.add("The min of the day.", path="a.txt")
+    functions = (f"fn fill_{number}(buf: &mut Sink) {{}}\n" for number in range(100))
+    await ann.add("".join(functions), collection="code", path="fill.rs")
+    async with rig.database.connect() as connection:
+        await connection.execute("ANALYZE knowledge_collection_t, knowledge_symbol_t")
+    before = await rig.rows_read("knowledge_symbol_t")
+    await ann.find_texts("minimum", collections=["notes"], mode="naive")
+    assert await rig.rows_read("knowledge_symbol_t") == before
+
+
 async def test_numbers_find_code_by_their_type(rig: KnowledgeRig) -> None:
     ann = rig.caller()
     wide, narrow = "fn put_wide(n: u64) {}", "fn put_narrow(n: u8) {}"
