@@ -16,6 +16,7 @@ import anyio
 import psycopg
 from anyio.abc import TaskGroup
 from psycopg import AsyncConnection
+from psycopg.errors import LockNotAvailable
 
 from config.settings import DatabaseSettings, Imports
 from config.sources import SourceSettings
@@ -343,7 +344,7 @@ class Feed:
     async def _prune(self, store: ToolStore, tenant: str, names: Iterable[str]) -> None:
         try:
             for name in names:
-                tools = await store.remove(tenant, name)
+                tools = await _remove(store, tenant, name)
                 log.warning("source_pruned", extra={"source": name, "tools": tools})
             await self._reload(store, tenant)
         except psycopg.OperationalError as error:  # the next start or reload tries again
@@ -391,3 +392,11 @@ class Feed:
             return report is not None
         self.state.sources[spec.name] = "failed"
         return False
+
+
+async def _remove(store: ToolStore, tenant: str, name: str) -> int | None:
+    """Remove a source, see `ToolStore.remove`; however long imports of other gateways hold the lock
+    of the tenant."""
+    while True:
+        with suppress(LockNotAvailable):
+            return await store.remove(tenant, name)

@@ -1,9 +1,10 @@
 """The feed: the catalog as the database has it, the sources as the settings want them."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import psycopg
@@ -18,6 +19,7 @@ from registry.catalog import feed as feed_module
 from registry.catalog.catalog_events import CatalogEvents
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import Feed
+from registry.database.tenants import lock_tenant
 from registry.sources.import_specs import ImportSpec
 from registry.sources.imports import Sources
 from registry.sources.source_reader import NO_SERVICES, Lister, Services
@@ -381,6 +383,47 @@ async def test_leftover_sources_are_removed_at_start_if_configured(
     limits = replace(LIMITS, prune=True)
     async with feeding(database_settings, {"kept": kept}, limits=limits) as feed:
         assert names(feed) == ["listPets"]
+
+
+async def test_removal_of_leftover_sources_waits_for_a_long_import(
+    database_settings: DatabaseSettings, description: Path
+) -> None:
+    pets = SourceSettings(openapi=str(description), base_url=URL)
+    async with feeding(database_settings, {"pets": pets}):
+        pass
+    bounded, limits = replace(database_settings, lock_timeout_s=0.1), replace(LIMITS, prune=True)
+    async with (
+        await psycopg.AsyncConnection.connect(database_settings.url) as holder,
+        await psycopg.AsyncConnection.connect(database_settings.url, autocommit=True) as observer,
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def last_wait() -> object:
+            rows = await observer.execute(
+                "SELECT max(query_start) FROM pg_stat_activity"
+                " WHERE wait_event_type = 'Lock' AND datname = current_database()"
+            )
+            return await rows.fetchone()
+
+        async def start() -> None:
+            async with feeding(bounded, {}, limits=limits) as feed:
+                assert names(feed) == []
+
+        await lock_tenant(holder, HOST)
+        tasks.start_soon(start)
+        first = await until(_beyond(last_wait, (None,)))
+        await until(_beyond(last_wait, first))
+        await holder.rollback()
+
+
+def _beyond(read: Callable[[], Awaitable[object]], before: object) -> Callable[[], Awaitable[Any]]:
+    """Asks for what is read once it differs from `before`."""
+
+    async def ask() -> Any:
+        value = await read()
+        return None if value == before else value
+
+    return ask
 
 
 async def test_leftover_sources_are_reported_or_removed_on_a_reload(
