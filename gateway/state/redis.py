@@ -72,8 +72,8 @@ for i = 1, #uses, 2 do
   else
     total = total + uses[i + 1]
     if tonumber(uses[i]) > current then
-      redis.call('HDEL', KEYS[1], uses[i])
       redis.call('HINCRBY', KEYS[1], string.format('%d', current), uses[i + 1])
+      redis.call('HDEL', KEYS[1], uses[i])  -- last: an emptied hash loses its TTL
     end
   end
 end
