@@ -124,14 +124,15 @@ class ResourceWatches:
             self._take_share(owner)
         watch = self._watches.setdefault((place, uri), _Watch())
         watch.users += 1
-        watch.listeners[listener] = message, owner
+        entry = watch.listeners[listener] = message, owner
         try:
             async with watch.turn:
                 if not watch.connected and watch.listeners:
                     await self._connect(place, uri, True)
                     watch.connected = True
         except BaseException:
-            self._leave(watch, listener)
+            if watch.listeners.get(listener) is entry:  # else it was removed, and added again
+                self._leave(watch, listener)
             raise
         finally:
             watch.users -= 1

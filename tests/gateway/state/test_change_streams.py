@@ -272,3 +272,31 @@ async def test_refused_subscriptions_leave_the_share_of_their_principal():
     for _ in range(3):
         with pytest.raises(Unavailable):
             await watches.add(("t", None), "a", follower(), b"", owner=ann)
+
+
+async def test_failed_subscription_leaves_its_later_repetition_by_the_same_listener():
+    attempts, release = [], anyio.Event()
+
+    async def refuse_first(_place: Endpoint, _uri: str, begin: bool) -> None:
+        attempts.append(begin)
+        if len(attempts) == 1:
+            await release.wait()
+            raise Unavailable("The server is away")
+
+    watches, listener, place = ResourceWatches(refuse_first), follower(), ("t", None)
+
+    async def fail() -> None:
+        with pytest.raises(Unavailable):
+            await watches.add(place, "a", listener, b"changed")
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(fail)
+            await polling.until(lambda: attempts)
+            watches.drop(place, "a", listener)
+            tasks.start_soon(watches.add, place, "a", listener, b"changed")
+            await anyio.wait_all_tasks_blocked()
+            release.set()
+    watches.update(place, "a")
+    assert await listener.outbox.take(0) == [b"changed"]
+    assert attempts == [True, True]
