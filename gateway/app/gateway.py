@@ -77,9 +77,17 @@ if TYPE_CHECKING:  # a gateway without them does not import them
 class Gateway:
     """The wired parts of one gateway process."""
 
-    def __init__(self, settings: Settings, siblings: WorkerPeers | None = None) -> None:
-        """Wire a gateway. `siblings`: the other workers of this machine (`server.workers`)."""
+    def __init__(
+        self,
+        settings: Settings,
+        siblings: WorkerPeers | None = None,
+        *,
+        has_network_clients: bool = True,
+    ) -> None:
+        """Wire a gateway. `siblings`: the other workers of this machine (`server.workers`).
+        `has_network_clients`: its clients may reach other gateways of its database."""
         self.settings = settings
+        self._has_network_clients = has_network_clients
         self.siblings = siblings
         self.restart: Restart | None = None  # set before `app`, by the process that serves it
         self.examine: Examine | None = None  # likewise
@@ -475,7 +483,7 @@ class Gateway:
             events=self.events,
             wings=enabled_wings(settings),
             components=components_of(self.settings),
-            own_state=settings.state.backend == "memory",
+            own_state=self._has_network_clients and settings.state.backend == "memory",
         )
 
     def _access(self, policy_view: PolicyView) -> Access:

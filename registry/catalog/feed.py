@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from secrets import randbits
 
 import anyio
 import psycopg
@@ -130,6 +131,7 @@ class Feed:
         self._lister = lister
         self._wings = wings
         self._own_state = own_state
+        self._number = randbits(31)  # of this gateway
         self._refreshing: defaultdict[str, SingleFlight] = defaultdict(SingleFlight)
         self._reloading: defaultdict[str, SingleFlight] = defaultdict(SingleFlight)
         self._awaited: set[str] = set()  # tenants with a reload pending
@@ -239,7 +241,7 @@ class Feed:
 
     async def _warn_of_own_states(self, connection: AsyncConnection) -> None:
         """Log that other gateways of the database have other sessions and counters."""
-        count = await mark_own_state(connection)
+        count = await mark_own_state(connection, self._number)
         if count > 1:
             hint = "set state.backend to postgres or redis at each of them"
             log.warning("state_not_shared", extra={"gateways": count, "hint": hint})

@@ -29,7 +29,7 @@ async def run_events_worker(settings: Settings, workers: int | None) -> str | No
 
     for number in STOPPING:
         loop.add_signal_handler(number, stop)
-    gateway = Gateway(of_worker(settings, workers))
+    gateway = Gateway(of_worker(settings, workers), has_network_clients=False)
     app = gateway.app()
     async with gateway.lifespan(app):
         await wait_for_first(gateway.feed.settled.wait(), stopped.wait())

@@ -70,7 +70,8 @@ class ServingProcess:
         settings = self._own(settings)
         tls = settings.server.tls
         self._certificate = ListenerCertificate(tls) if tls.cert and client is None else None
-        self._gateway = Gateway(settings, link.siblings if link else None)
+        siblings = link.siblings if link else None
+        self._gateway = Gateway(settings, siblings, has_network_clients=client is None)
         self._gateway.restart = self._restart
         self._gateway.examine = self._examine
         self._listener = listener

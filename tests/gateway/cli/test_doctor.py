@@ -331,10 +331,10 @@ def test_gateways_with_state_of_their_own_are_counted(
         return [check["detail"] for check in checks if check["name"] == "state"]
 
     with ExitStack() as gateways:
-        for _ in range(2):
+        for number in range(2):
             assert state_checks() == []
             connection = gateways.enter_context(psycopg.connect(database_settings.url))
-            connection.execute("SELECT pg_advisory_lock_shared(%s)", [LOCK])
+            connection.execute("SELECT pg_advisory_lock_shared(%s, %s)", [LOCK, number])
         [detail] = state_checks()
     assert detail.startswith("2 gateways run on this database, each with sessions")
     assert state_checks() == []

@@ -23,6 +23,8 @@ from starlette.routing import Route
 from config.settings import DatabaseSettings
 from gateway.cli.running.bridge import Bridge
 from gateway.cli.running.connect import _lines
+from registry.database.own_state import count_own_states
+from registry.database.postgres import Database
 from tests.fixtures_gateway import DEADLINE_S, META, Client, Recorder
 from tests.fixtures_servers import serving
 from tests.gateway.cli.conftest import Toolgate
@@ -87,6 +89,24 @@ async def test_the_official_client_is_served_over_stdio(
         TOOLGATE_EMBEDDING__PROVIDER="disabled",
     )
     await lists_and_calls(server, mode, revision)
+
+
+async def test_gateway_over_stdio_is_not_counted(
+    tmp_path: Path,
+    service: Recorder,
+    database: Database,
+    database_settings: DatabaseSettings,
+) -> None:
+    file = write_settings(tmp_path, service)
+    server = server_parameters(
+        *("serve", "--stdio", "--config", str(file)),
+        TOOLGATE_DATABASE__URL=database_settings.url,
+        TOOLGATE_EMBEDDING__PROVIDER="disabled",
+    )
+    with anyio.fail_after(DEADLINE_S):
+        async with McpClient(server, mode="legacy") as mcp, database.connect() as connection:
+            assert len((await mcp.list_tools()).tools) == 5
+            assert await count_own_states(connection) == 0
 
 
 async def test_the_process_ends_when_its_client_cannot_be_answered(
