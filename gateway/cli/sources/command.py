@@ -36,9 +36,7 @@ def list_(settings: Settings, connect: Connect, as_json: bool) -> None:
     sources = run(_sources(connect))
     stored_names = {source["name"] for source in sources}
     waiting = {
-        name: source
-        for name, source in settings.sources.items()
-        if source.is_imported and name not in stored_names
+        name: source for name, source in _imports_of(settings).items() if name not in stored_names
     }
     if as_json:
         print_json(sources)
@@ -78,8 +76,8 @@ def show(settings: Settings, connect: Connect, name: str, as_json: bool) -> None
         source = run(_detail(connect, name))
     except CommandFailure as failure:
         is_absent = isinstance(failure.__cause__, OperationRefused)
-        if is_absent and name in settings.sources and settings.sources[name].is_imported:
-            fail(_not_imported(name, settings.sources[name]))
+        if is_absent and (stated := _imports_of(settings).get(name)):
+            fail(_not_imported(name, stated))
         raise
     if as_json:
         schemes = {each["scheme"]: each["configured"] for each in source["credentials"]}
@@ -119,6 +117,13 @@ def _aliases(source: Json) -> Iterator[str]:
     """Former names that still call a tool."""
     for alias, name in source["aliases"].items():
         yield f"alias {alias} calls {name}"
+
+
+def _imports_of(settings: Settings) -> Mapping[str, SourceSettings]:
+    """Sources of the settings that are imported; none for `--url`: that gateway has its own."""
+    if click.get_current_context().params["url"] is not None:
+        return {}
+    return {name: source for name, source in settings.sources.items() if source.is_imported}
 
 
 def _not_imported(name: str, source: SourceSettings) -> str:
