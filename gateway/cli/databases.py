@@ -90,7 +90,7 @@ def migrate(settings: Settings, *, only_status: bool, must_be_done: bool, as_jso
 
 
 def _print_migrations(states: Sequence[MigrationState], migrations: Sequence[str] | None) -> None:
-    """`migrations`: now; None: nothing was to be."""
+    """The table of migrations. `migrations`: those applied now; None: none was to be applied."""
     print_rows(
         ("component", "migration", "applied"),
         [(state.component, state.name, _when(state)) for state in states],

@@ -211,8 +211,8 @@ class MemoryStore(Tables):
         memories: Sequence[NewMemory | Memory],
         old_memories: Sequence[Memory] = (),
     ) -> None:
-        """Lock owner and subject, and check quotas. `old_memories`: by the memories, which become
-        history. Raises ProblemDetails."""
+        """Lock owner and subject, and check quotas. `old_memories`: those that the memories
+        replace, which become history. Raises ProblemDetails."""
         await self._check_tenant(connection, target, len(memories) - len(old_memories))
         with refusals():
             await connection.execute(_BEGIN, self._quotas(target, memories, old_memories))
