@@ -34,7 +34,7 @@ from gateway.console.visitor_operations import ConsoleOperations, ConsoleParts
 from gateway.context import Identity
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.request_parsing import headers_of, receive_body
-from registry.database.postgres import AWAY
+from registry.database.postgres import AWAY, unavailability
 from schemas.errors import Fault
 
 log = logging.getLogger("toolgate.console")
@@ -78,8 +78,8 @@ class Console:
                 if isinstance(error, ProblemDetails)
                 else PlainTextResponse(error.message, error.failed_status())
             )
-        except AWAY:
-            response = PlainTextResponse("The database does not answer; try again later.", 503)
+        except AWAY as error:
+            response = PlainTextResponse(f"{unavailability(error)}; try again later.", 503)
         except Exception:
             log.exception("unexpected_error", extra={"path": scope["path"][:100]})
             response = PlainTextResponse("Internal error; the gateway's log has the story.", 500)

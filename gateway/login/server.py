@@ -35,7 +35,7 @@ from gateway.operations.request_parsing import headers_of, receive_body
 from gateway.state.rate_windows import LocalRates, network_of
 from registry.access.column_encryption import Vault
 from registry.access.secrets import Keys
-from registry.database.postgres import AWAY, Pool
+from registry.database.postgres import AWAY, Pool, unavailability
 from registry.login.password_users import Users
 from schemas.errors import Fault
 from schemas.retry_after import whole_seconds
@@ -183,7 +183,7 @@ class LoginServer:
                 fault.failed_status(503), "temporarily_unavailable", fault.message
             ) from fault
         except AWAY as error:
-            text = "The database does not answer; try again later"
+            text = f"{unavailability(error)}; try again later"
             raise LoginError(503, "temporarily_unavailable", text) from error
 
     async def _token(self, request: Request) -> Response:

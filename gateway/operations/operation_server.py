@@ -41,7 +41,7 @@ from gateway.state.idempotency import (
     OtherRequest,
     StillRunning,
 )
-from registry.database.postgres import AWAY
+from registry.database.postgres import AWAY, unavailability
 from registry.skills.skill_errors import NoSuchEntry
 from registry.tools.tool_errors import NoSuchTool, ToolChanged
 from schemas.errors import Fault, ToolgateError, TooManyRequests
@@ -321,11 +321,8 @@ async def answering(operation: Operation, request: OperationInput) -> Any:
     """The result of the operation; its errors become ProblemDetails."""
     try:
         return await operation.handle(request)
-    except psycopg.errors.LockNotAvailable as error:
-        text = "Another transaction holds a lock that the request needs; try again later."
-        raise unavailable(text) from error
     except AWAY as error:
-        raise unavailable("The database does not answer; try again later.") from error
+        raise unavailable(f"{unavailability(error)}; try again later.") from error
     except (psycopg.DataError, psycopg.IntegrityError) as error:
         log.warning(
             "operation_not_stored",

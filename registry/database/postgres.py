@@ -23,6 +23,7 @@ import psycopg
 from anyio import CancelScope, move_on_after, to_thread
 from psycopg import AsyncConnection, IsolationLevel, pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.errors import LockNotAvailable
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from config.settings import DatabaseSettings as Settings
@@ -88,6 +89,13 @@ def failure(error: psycopg.Error) -> str:
     state = error.sqlstate or ""
     meaning = _FAILURES.get(state) or _FAILURES.get(state[:2])
     return meaning.format(message=message) if meaning else f"the database failed: {message}"
+
+
+def unavailability(error: Exception) -> str:
+    """The reason for callers of an error of AWAY."""
+    if isinstance(error, LockNotAvailable):
+        return "Another transaction holds a lock that the request needs"
+    return "The database does not answer"
 
 
 log = logging.getLogger("toolgate.database")
