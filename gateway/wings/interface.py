@@ -42,6 +42,7 @@ from registry.database.postgres import Database, Pool
 from registry.embedding.embedder import Embedder
 from registry.embedding.search_kinds import SearchKind
 from registry.search.query import SearchQuery, SearchResult
+from schemas.errors import Unavailable
 from schemas.jsonrpc import Request
 from schemas.mcp.revisions import V2025_11_25
 from schemas.tool import Tool, ToolResult
@@ -222,6 +223,20 @@ class WingResource:
     media_type: str = "text/plain"
 
 
+def structure_of(result: ToolResult) -> Raw | None:
+    """The structured content of a result; None: the call failed, as for what the caller may not
+    read. Raises Unavailable for a call that may succeed later."""
+    structure = result.structured_content
+    if not isinstance(structure, Raw):
+        return None
+    if not result.is_error:
+        return structure
+    problem = json.decode(structure)
+    if problem.get("status") == Unavailable.status:
+        raise Unavailable(problem["detail"])
+    return None
+
+
 def document_resource(
     call: CallTool, operation: str, *, uri: str, pattern: str, name: str, description: str
 ) -> WingResource:
@@ -239,10 +254,8 @@ def document_resource(
         if "first" in arguments:
             first = arguments["first"]
             arguments |= {"first": int(first), "last": int(arguments.get("last", first))}
-        result = await call(context, operation, arguments)
-        if result.is_error or not isinstance(result.structured_content, Raw):
-            return None
-        return str(json.decode(result.structured_content).get("text", ""))
+        structure = structure_of(await call(context, operation, arguments))
+        return None if structure is None else str(json.decode(structure).get("text", ""))
 
     return WingResource(uri=uri, name=name, description=description, read=read)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gateway.context import Context
-from gateway.wings.interface import CallTool, WingPrompt, WingResource
+from gateway.wings.interface import CallTool, WingPrompt, WingResource, structure_of
 from schemas.tool import ToolResult
 
 JSON = "application/json"
@@ -96,11 +96,9 @@ async def _remember(_context: Context, arguments: Mapping[str, str]) -> str:
 
 
 def _text(result: ToolResult) -> str | None:
-    """The text of a result; None: it failed, as for what the caller may not read."""
-    structured = result.structured_content
-    if result.is_error or not isinstance(structured, msgspec.Raw):
-        return None
-    return bytes(structured).decode()
+    """The text of a result; see `structure_of`."""
+    structure = structure_of(result)
+    return None if structure is None else bytes(structure).decode()
 
 
 def _member(result: ToolResult, name: str) -> str | None:

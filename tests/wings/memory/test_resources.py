@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from psycopg import AsyncConnection
 
 from config.settings import Settings
+from schemas.errors import Unavailable
 from tests.fixtures_gateway import Client, running
 
 pytestmark = pytest.mark.anyio
@@ -56,3 +58,25 @@ async def test_prompts_hold_the_question_and_the_memories(client: Client) -> Non
     given = {"name": "remember", "arguments": {"what": "I moved to Oslo"}}
     _, reply = await client.modern("prompts/get", given)
     assert reply["result"]["messages"][0]["content"]["text"].endswith("I moved to Oslo")
+
+
+async def test_reads_behind_a_lock_of_the_database_are_refused_as_unavailable(
+    settings: Settings,
+) -> None:
+    memory = replace(settings.memory, enabled=True)
+    database = replace(settings.database, lock_timeout_s=0.2)
+    async with (
+        running(replace(settings, memory=memory, database=database)) as client,
+        await AsyncConnection.connect(database.url) as holder,
+    ):
+        await client.post("/memory/v1/memories", {"scope": "user", "content": "Ann drinks tea"})
+        assert await read(client, "memory://user")
+        await holder.execute("LOCK TABLE memory_t IN ACCESS EXCLUSIVE MODE")
+        question = {"name": "recall", "arguments": {"question": "Which tea does Ann drink?"}}
+        for method, params in (
+            ("resources/read", {"uri": "memory://user"}),
+            ("prompts/get", question),
+        ):
+            _, reply = await client.modern(method, params)
+            assert reply["error"]["code"] == Unavailable.code
+            assert "Another transaction holds a lock" in reply["error"]["message"]
