@@ -17,7 +17,7 @@ from psycopg_pool import PoolTimeout
 
 from gateway.audit.queries import COLUMNS, is_valid
 from gateway.audit.records import ChainEnd
-from registry.database.postgres import Pool, borrow
+from registry.database.postgres import Pool, borrow, read_clock
 
 log = logging.getLogger("toolgate.audit")
 
@@ -52,19 +52,13 @@ async def maintain_regularly(
     await anyio.sleep(FIRST_S)
     while True:
         try:
-            await maintain(pool, key, days, min(now(), await _read_clock(pool)))
+            async with borrow(pool) as connection:
+                database_now = await read_clock(connection)
+            await maintain(pool, key, days, min(now(), database_now))
         except (psycopg.Error, PoolTimeout) as error:
             reason = str(error).split("\n", 1)[0][:200]
             log.warning("audit_not_maintained", extra={"reason": reason})
         await anyio.sleep(EVERY_S)
-
-
-async def _read_clock(pool: Pool) -> datetime:
-    async with borrow(pool) as connection:
-        rows = await connection.execute("SELECT clock_timestamp()")
-        [(clock,)] = await rows.fetchall()
-        now: datetime = clock.astimezone(UTC)
-        return now
 
 
 async def maintain(pool: Pool, key: bytes, days: int, now: datetime) -> list[str]:

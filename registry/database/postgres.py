@@ -15,6 +15,7 @@ import re
 import select
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
@@ -150,6 +151,14 @@ async def borrow(
                 else:  # left within its end: the pool would lend it out with this level
                     await connection.close()
             await pool.putconn(connection)
+
+
+async def read_clock(connection: AsyncConnection) -> datetime:
+    """The time of the database, which all gateways share."""
+    rows = await connection.execute("SELECT clock_timestamp()")
+    [(clock,)] = await rows.fetchall()
+    now: datetime = clock.astimezone(UTC)
+    return now
 
 
 def _is_idle(connection: AsyncConnection) -> bool:

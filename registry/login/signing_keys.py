@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -23,7 +23,7 @@ from psycopg.types.json import Jsonb
 
 from registry.access.column_encryption import SealedColumn, Vault
 from registry.access.secrets import SecretRefused, key_id
-from registry.database.postgres import Pool, borrow
+from registry.database.postgres import Pool, borrow, read_clock
 from registry.database.tenants import lock_tenant
 
 log = logging.getLogger("toolgate.login")
@@ -51,7 +51,7 @@ class SigningKeys:
         psycopg.OperationalError."""
         async with borrow(self._pool) as connection:
             keys = await self._read(connection)
-        due = datetime.now(UTC) - timedelta(seconds=key_s)
+            due = await read_clock(connection) - timedelta(seconds=key_s)
         if keys and keys[0].created > due:
             return keys
         async with borrow(self._pool) as connection, connection.transaction():
@@ -88,7 +88,8 @@ class SigningKeys:
         jwk = ECAlgorithm.to_jwk(private.public_key(), as_dict=True)
         id_ = key_id(msgspec.json.encode([jwk["x"], jwk["y"]]))
         public = {**jwk, "kid": id_, "alg": ALGORITHM, "use": "sig"}
-        sealed, now = self._vault.seal(plain, SealedColumn.SIGNING_KEY, id_), datetime.now(UTC)
+        sealed = self._vault.seal(plain, SealedColumn.SIGNING_KEY, id_)
+        now = await read_clock(connection)
         await connection.execute(
             "INSERT INTO login_key_t (host_id, key_id, public, sealed, created_ts)"
             " VALUES (%s, %s, %s, %s, %s)",

@@ -1,5 +1,8 @@
 """Keys that sign tokens: an unreadable one takes no node away."""
 
+from datetime import datetime, timedelta, tzinfo
+from typing import Self
+
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
@@ -9,7 +12,7 @@ from config.settings import DatabaseSettings
 from registry.access.column_encryption import Vault
 from registry.access.secrets import Keys
 from registry.database.postgres import Database
-from registry.login import LOGIN
+from registry.login import LOGIN, signing_keys
 from registry.login.signing_keys import SigningKeys
 from tests.gateway.login.company import browsing, company
 
@@ -28,6 +31,21 @@ async def test_a_key_of_another_secret_is_replaced(database_settings: DatabaseSe
         (second,) = await present.load(1000.0, 900.0)
         assert first.id != second.id
         assert [key.id for key in await present.load(1000.0, 900.0)] == [second.id]
+
+
+async def test_a_clock_ahead_of_the_database_replaces_no_key(
+    database_settings: DatabaseSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class ClockAhead(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return super().now(tz) + timedelta(days=31)
+
+    async with Database.open(database_settings, wait=False, components=(LOGIN,)) as database:
+        keys = SigningKeys(database.pool, HOST, Vault(Keys(bytes(32)), HOST))
+        (first,) = await keys.load(1000.0, 900.0)
+        monkeypatch.setattr(signing_keys, "datetime", ClockAhead)
+        assert [key.id for key in await keys.load(1000.0, 900.0)] == [first.id]
 
 
 async def test_a_lost_database_refuses_no_token_that_may_be_good(
