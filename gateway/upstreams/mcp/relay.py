@@ -117,7 +117,9 @@ class McpRelay:
             raise Unreachable(str(error)) from error
 
     async def unwatch(self, source: Source, uri: str) -> None:
-        await self._servers.of(source).watcher.unwatch(uri)
+        server = self._servers.get(source)  # `of` would bring back what was edited or removed
+        if server is not None:
+            await server.watcher.unwatch(uri)
 
     async def _stateless(
         self, server: McpServer, request: RelayRequest, context: Context

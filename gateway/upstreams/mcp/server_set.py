@@ -56,6 +56,11 @@ class Servers:
         server = self._servers[source.place] = self._server(source)
         return server
 
+    def get(self, source: Source) -> McpServer | None:
+        """The server in the place of `source`, which may have been edited since; None: it is
+        gone."""
+        return self._servers.get(source.place)
+
     def follow(self, sources: Iterable[Source]) -> None:
         """Watch the servers among `sources`, and no others. Servers that are only being probed for
         an import keep their state."""

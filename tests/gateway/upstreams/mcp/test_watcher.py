@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -12,6 +12,7 @@ from gateway.upstreams.http.source_pools import SourcePools
 from gateway.upstreams.mcp import backoff
 from gateway.upstreams.mcp import server as mcp_server
 from gateway.upstreams.mcp.backoff import RefreshBackoff
+from gateway.upstreams.mcp.relay import McpRelay
 from gateway.upstreams.mcp.server import McpServer, Watcher
 from gateway.upstreams.mcp.server_set import Servers
 from gateway.upstreams.mcp.transport_choice import Transports
@@ -193,6 +194,24 @@ async def test_a_watch_that_fails_at_a_replaced_server_is_not_counted_by_its_suc
         await asyncio.wait([watch])
         newer.on_change("notifications/resources/updated", {"uri": "x:1"})
         assert audience.changed == []
+
+
+async def test_end_of_a_watch_leaves_the_server_of_an_edited_or_removed_source():
+    connections = SourcePools(limits(), {})
+    servers = Servers(Transports(connections, limits(), {}, {"name": "t"}), Audience(), limits())
+    relay = McpRelay(servers, cast("Any", None), 1)
+    former, edited = (mcp_source(f"http://127.0.0.1:9/{path}") for path in ("old", "new"))
+    for _ in range(2):
+        await relay.watch(former, "x:1")
+    server = servers.of(edited)
+    await relay.unwatch(former, "x:1")
+    assert list(servers) == [server]
+    servers.follow([server.source])
+    servers.follow([])
+    await relay.unwatch(former, "x:1")
+    assert list(servers) == []
+    await servers.close()
+    await connections.close()
 
 
 async def test_unusable_lists_are_read_again_on_change(serve, caplog, monkeypatch):
