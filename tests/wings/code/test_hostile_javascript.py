@@ -14,7 +14,7 @@ JS = {"language": "javascript"}
 
 @pytest.fixture(scope="module")
 def shop_options() -> dict[str, Any]:
-    return {"code": {"cpu_s": 1}}
+    return {"code": {"cpu_s": 2}}
 
 
 READ = "(await tools.get_item({id: 1})).count"

@@ -146,7 +146,7 @@ async def test_giving_a_request_up_closes_its_stream_and_says_nothing(serve, sta
 
     server = Scripted({"tools/call": play})
     link = stateless(await serve(server))
-    timeout = PATIENT if gone == "cancelled" else Timeout(0.05, 5)
+    timeout = PATIENT if gone == "cancelled" else Timeout(0.5, 5)
     calling = asyncio.create_task(link.request("tools/call", CALL, None, timeout))
     with anyio.fail_after(30):
         await server.wait_for_request("tools/call")
