@@ -195,8 +195,11 @@ def test_sources_of_the_settings_are_shown_and_imported(
         "  own: {python: company.rules}\n"
     )
     said = toolgate("sources", "list", FORCE_COLOR="1").out
-    assert "rules is not imported yet. Now: toolgate sources refresh rules" in said
-    assert "own is not imported yet. `toolgate serve` does it." in said
+    assert (
+        "rules is in the settings, but not imported yet. Now: toolgate sources refresh rules"
+        in said
+    )
+    assert "own is in the settings, but not imported yet. `toolgate serve` does it." in said
     assert "`toolgate serve` imports" in toolgate("tools", "list", FORCE_COLOR="1").out
     assert "3 added" in toolgate("sources", "refresh", "rules").out
     assert "side query" in toolgate("tools", "show", "rule_deleteRule").out

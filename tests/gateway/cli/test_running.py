@@ -53,12 +53,12 @@ async def test_local_settings_name_no_sources_of_another_gateway(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "toolgate.yaml").write_text("sources: {local: {openapi: x.json}}")
+    (tmp_path / "toolgate.yaml").write_text("sources: {elsewhere: {openapi: x.json}}")
     async with running(replace(settings, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
         at = ("--url", client.url, "--key-file", str(key_file(tmp_path)))
         code, out, err = await command("sources", "list", *at)
-        assert (code, "local" in out + err) == (0, False)
-        code, _, err = await command("sources", "show", "local", *at)
+        assert (code, "elsewhere" in out + err) == (0, False), out + err
+        code, _, err = await command("sources", "show", "elsewhere", *at)
         assert (code, "in the settings" in err) == (1, False)
 
 

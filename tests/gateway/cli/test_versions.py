@@ -97,7 +97,7 @@ def test_a_former_name_of_a_tool_still_finds_the_tool(twice: Toolgate) -> None:
 
 def test_versions_are_listed_with_their_results(twice: Toolgate) -> None:
     rows = [line.split() for line in twice("sources", "versions", "pets").out.splitlines()]
-    assert [(row[0], row[1], row[5]) for row in rows] == [("2", "yes", "2"), ("1", "no", "1")]
+    assert [(row[0], row[1], row[4]) for row in rows] == [("2", "yes", "2"), ("1", "no", "1")]
     assert all("imported: 5" in " ".join(row) for row in rows)
     found = twice("sources", "versions", "pets", "--json").json
     assert [(one["number"], one["current"], one["kept"]) for one in found] == [
