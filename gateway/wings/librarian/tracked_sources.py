@@ -23,7 +23,7 @@ from gateway.operations.stored_callers import caller_of, current_caller, later_c
 from gateway.wings.document_library import IngestedSource, ReadableCollection, SourcePlace
 from gateway.wings.librarian.library_access import LibraryAccess
 from registry.database.leases import Leases
-from registry.database.postgres import Pool, borrow
+from registry.database.postgres import Pool, borrow, read_clock
 from registry.database.sql_fragments import compose
 from registry.database.tables import Tables
 from registry.database.tenants import list_tenants
@@ -132,7 +132,7 @@ class TrackedSources(Tables):
         who added it still permits; returns how many there were."""
         hosts = await list_tenants(self._pool)
         async with borrow(self._pool) as connection:
-            (began,) = await (await connection.execute("SELECT clock_timestamp()")).fetchone() or ()
+            began = await read_clock(connection)
         count = 0
         for host in hosts:
             # What is due again meanwhile waits for the next round: others have their turn first.

@@ -18,7 +18,7 @@ from gateway.wings.memory.caller_owners import Reader, reader_of
 from gateway.wings.memory.memory_rows import NewMemory, new_id
 from gateway.wings.memory.memory_store import MemoryStore, Target
 from gateway.wings.memory.requests_and_views import MemoryNormalizer, NewItem
-from registry.database.postgres import AWAY, Pool, borrow
+from registry.database.postgres import AWAY, Pool, borrow, read_clock
 from schemas.errors import Fault
 
 log = logging.getLogger("toolgate.memory")
@@ -78,7 +78,7 @@ class CallNotes:
         user was erased is not stored after."""
         target = Target.of(reader, "session")
         async with borrow(self._pool) as connection:
-            [(now,)] = await (await connection.execute("SELECT now()")).fetchall()
+            now = await read_clock(connection)
         since = time.monotonic()
         new = [
             self._new(target, line, now - timedelta(seconds=max(0.0, since - line.noted)))
