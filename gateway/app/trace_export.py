@@ -43,14 +43,8 @@ INT64 = 1 << 63
 KEYS = 256  # of attributes, that are remembered encoded
 # Tags of fields, that are encoded here: of a request, its groups, a span, and an attribute.
 RESOURCES, SCOPES, SPANS = b"\x0a", b"\x12", b"\x12"
-TRACE_ID, SPAN_ID, PARENT_ID, STARTED, ENDED, ATTRIBUTE = (
-    0x0A,
-    0x12,
-    b"\x22\x08",
-    0x39,
-    0x41,
-    b"\x4a",
-)
+TRACE_ID, SPAN_ID, STARTED, ENDED = 0x0A, 0x12, 0x39, 0x41
+PARENT_ID, ATTRIBUTE = b"\x22\x08", b"\x4a"
 STRING, VALUE = b"\x0a", b"\x12"
 IDS, TIMES = Struct("<BB16sBB8s"), Struct("<BQBQ")
 AGAIN = frozenset({429, 502, 503, 504})  # statuses after which a batch may be sent again
@@ -141,8 +135,8 @@ def encode_spans(batch: Sequence[Span], resource: Resource) -> bytes:
     group = trace_pb2.ResourceSpans()
     _fill(group.resource.attributes, resource.attributes.items())
     spans = b"".join([_field(SPANS, _encode_span(span)) for span in batch])
-    scopes = _field(SCOPES, scope.SerializeToString() + spans)
-    return _field(RESOURCES, group.SerializeToString() + scopes)
+    scopes = _field(SCOPES, _serialize(scope) + spans)
+    return _field(RESOURCES, _serialize(group) + scopes)
 
 
 def _encode_span(span: Span) -> bytes:
@@ -158,7 +152,8 @@ def _encode_span(span: Span) -> bytes:
         encoded += PARENT_ID, parent.span_id.to_bytes(8, "big")
     if span.own_attributes:
         for key, value in span.own_attributes.items():
-            text = _field(STRING, value.encode()) if type(value) is str else _encode_value(value)
+            is_text = type(value) is str
+            text = _field(STRING, value.encode()) if is_text else _serialize(_value(value))
             encoded.append(_field(ATTRIBUTE, _encode_key(key) + _field(VALUE, text)))
     if span.link is not None:
         encoded.append(_encode_link(span.link))
@@ -174,8 +169,7 @@ def _encode_template(template: SpanTemplate) -> bytes:
         status=ERROR_STATUS if template.error else None,
     )
     _fill(span.attributes, template.attributes)
-    encoded: bytes = span.SerializeToString()
-    return encoded
+    return _serialize(span)
 
 
 def _encode_link(link: SpanContext) -> bytes:
@@ -185,12 +179,11 @@ def _encode_link(link: SpanContext) -> bytes:
         span_id=link.span_id.to_bytes(8, "big"),
         flags=link.sampled | HAS_REMOTE | REMOTE,
     )
-    encoded: bytes = span.SerializeToString()
-    return encoded
+    return _serialize(span)
 
 
-def _encode_value(value: Any) -> bytes:
-    encoded: bytes = _value(value).SerializeToString()
+def _serialize(message: Any) -> bytes:
+    encoded: bytes = message.SerializeToString()
     return encoded
 
 
@@ -202,8 +195,6 @@ def _encode_key(key: str) -> bytes:
 def _field(tag: bytes, content: bytes) -> bytes:
     """A field of protobuf that has a length, in seven bits a byte."""
     size = len(content)
-    if size < 128:
-        return b"%b%c%b" % (tag, size, content)
     while size >= 128:
         tag += bytes((size & 127 | 128,))
         size >>= 7
