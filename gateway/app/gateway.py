@@ -604,7 +604,7 @@ class Gateway:
         register_gauges(
             self.metrics,
             catalog=self._catalog,
-            state_backend=self.shared,
+            shared_state=self.shared,
             federation=self.federation,
             state=state,
             health=self.health,

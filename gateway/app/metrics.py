@@ -46,7 +46,7 @@ def register_gauges(
     metrics: Metrics,
     *,
     catalog: Callable[[], Catalog],
-    state_backend: SharedState,
+    shared_state: SharedState,
     federation: Federation,
     state: FeedState,
     health: Health,
@@ -56,7 +56,7 @@ def register_gauges(
     """Register the gauges. `catalog` returns that of the default tenant."""
     metrics.registry.register(ServerGauges(federation.servers))
     metrics.registry.register(ListGauges(catalog))
-    sessions, hub, parking = state_backend.sessions, state_backend.hub, federation.parking
+    sessions, hub, parking = shared_state.sessions, shared_state.hub, federation.parking
     gauges: list[tuple[str, str, Callable[[], float]]] = [
         ("toolgate_sessions", "Open sessions.", lambda: len(sessions)),
         ("toolgate_streams", "Open server-to-client streams.", lambda: hub.streams),

@@ -325,9 +325,10 @@ class LoginClients:
     async def _fetch(
         self, url: str, limit_bytes: int, *, by_operator: bool = False, purpose: str = "document"
     ) -> FetchedDocument:
-        """`by_operator`: an operator chose the URL; else a stranger did, who is sent neither to a
-        file nor to a private network, whatever holds for imports. Each `purpose` has a limit of
-        its own: whoever asks for documents keeps no client from its keys. Raises ImportRejected."""
+        """The document at `url`. `by_operator`: an operator chose the URL; else a stranger did, and
+        neither a file nor a private network is read, whatever holds for imports. Requests are
+        limited for each `purpose`, so that those for documents leave room for those for keys.
+        Raises ImportRejected."""
         if not by_operator:
             if not url.startswith("https://"):
                 raise ImportRejected("expected an https:// URL")

@@ -369,8 +369,8 @@ def _rate_bound(
 def _sharing_key(
     subject: tuple[str, str], rate: Rate, tenant: str, owner: RateKey | None
 ) -> RateKey:
-    """Key of those who share a rate; `subject`: the setting, and the tool or the source. Where no
-    token is required, all callers are one."""
+    """The key under which callers share a rate. `subject`: the names of the setting, and of the
+    tool or the source. Where no token is required, all callers share one key."""
     setting, name = subject
     if rate.per == "tenant":
         return setting, tenant, name

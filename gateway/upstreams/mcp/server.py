@@ -111,7 +111,7 @@ class Watcher:
                 raise
 
     async def unwatch(self, uri: str) -> None:
-        self._uris[uri] -= 1  # also by a caller who is cancelled while it waits for the lock
+        self._uris[uri] -= 1  # before the lock: a cancelled wait for it must not keep the count
         if self._uris[uri] > 0:
             return
         del self._uris[uri]
