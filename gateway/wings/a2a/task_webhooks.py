@@ -101,13 +101,12 @@ class Webhooks(Tables):
             "config": config.id,
             "version": version.value,
             "data": self._seal(config),
-            "number": row.number,
             "most": self._settings.push_configs,
         }
         stored = await self._execute(
             "INSERT INTO a2a_push_t (host_id, task_id, config_id, version, config, sent,"
-            " due_ts) SELECT %(host)s, %(task)s, %(config)s, %(version)s, %(data)s, 0,"
-            " CASE WHEN %(number)s > 0 THEN now() END"
+            # due even before the first event, whose writer may not see this row yet
+            " due_ts) SELECT %(host)s, %(task)s, %(config)s, %(version)s, %(data)s, 0, now()"
             " WHERE (SELECT count(*) FROM a2a_push_t WHERE host_id = %(host)s"
             " AND task_id = %(task)s AND config_id <> %(config)s) < %(most)s"
             " ON CONFLICT (host_id, task_id, config_id) DO UPDATE SET"
@@ -225,6 +224,12 @@ class Webhooks(Tables):
             "failed": bool(error) and bool(wait_s),
         }
         async with borrow(self._pool) as connection:
+            if wait_s is not None:  # the next statement sees the event whose writer has the row
+                await connection.execute(
+                    "SELECT FROM a2a_push_t WHERE host_id = %(host)s AND task_id = %(task)s"
+                    " AND config_id = %(config)s FOR UPDATE",
+                    values,
+                )
             stored = await connection.execute(
                 "UPDATE a2a_push_t AS r SET sent = %(sent)s, error = %(error)s,"
                 " attempt = CASE WHEN %(failed)s THEN attempt + 1 ELSE 0 END,"

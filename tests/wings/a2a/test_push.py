@@ -16,7 +16,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from config.settings import DatabaseSettings
-from gateway.wings.a2a.task_webhooks import OF_OWNER
+from gateway.http_client.webhooks import WebhookSender
+from gateway.wings.a2a.task_store import A2ATasks
+from gateway.wings.a2a.task_webhooks import OF_OWNER, DueWebhook, Webhooks
+from registry.access.secrets import Keys
 from registry.database.postgres import borrow
 from tests.fixtures_database import HOST
 from tests.fixtures_servers import serving
@@ -95,6 +98,56 @@ async def test_a_webhook_gets_the_changes_of_its_task_in_their_order(
             rows = await connection.execute("SELECT config FROM a2a_push_t")
             assert all(TOKEN.encode() not in config for (config,) in await rows.fetchall())
         await check_configs(rig, task["id"], receiver.url)
+
+
+NEW_EVENT = (
+    (
+        "INSERT INTO a2a_event_t (host_id, task_id, number, data)"
+        " SELECT host_id, task_id, number + 1, data FROM a2a_event_t ORDER BY number DESC LIMIT 1"
+    ),
+    "UPDATE a2a_push_t SET due_ts = coalesce(due_ts, now())",
+)
+WAITING = (
+    "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
+
+
+async def test_an_event_that_is_stored_while_its_webhook_is_settled_is_sent(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    async with (
+        open_rig(database_settings, tmp_path, push_private=True) as rig,
+        receiving() as receiver,
+        WebhookSender() as sender,
+    ):
+        task = (await send_with(rig, {"url": receiver.url}))["result"]["task"]["id"]
+        await receiver.until(3)
+        webhooks = Webhooks(
+            rig.pool,
+            rig.client.gateway.settings.a2a,
+            keys=Keys(),
+            tasks=A2ATasks(rig.pool, "a", 60.0),
+            sender=sender,
+        )
+
+        async def settle() -> None:
+            async with borrow(rig.pool) as connection:
+                rows = await connection.execute("SELECT config_id, fence FROM a2a_push_t")
+                [(config, fence)] = await rows.fetchall()
+            due = DueWebhook(HOST, task, config, "1.0", b"", 3, 0, fence, 0.0)
+            assert await webhooks._settle(due, 3, "", 0.0)
+
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as group, borrow(rig.pool) as writer:
+                for statement in NEW_EVENT:
+                    await writer.execute(statement)
+                group.start_soon(settle)
+                while True:
+                    async with borrow(rig.pool) as connection:
+                        if (await connection.execute(WAITING)).rowcount:
+                            break
+                    await anyio.sleep(0.02)
+        await receiver.until(4)
 
 
 async def check_configs(rig: Rig, task: str, url: str) -> None:
