@@ -18,7 +18,13 @@ from types import TracebackType
 import aiohttp
 
 from gateway.http_client.pool import IDLE_S
-from registry.documents.ssrf_protection import PublicResolver, check_url_host, is_private, read_url
+from registry.documents.ssrf_protection import (
+    PrivateAddress,
+    PublicResolver,
+    check_url_host,
+    is_private,
+    read_url,
+)
 from schemas.errors import ToolgateError
 from schemas.retry_after import retry_after_s
 
@@ -27,6 +33,7 @@ TOLERANCE_S = 300
 TIMEOUT_S = 15.0
 LONGEST_WAIT_S = 86_400.0  # that a receiver may ask for
 PREFIX = "whsec_"
+REDIRECTED = " (redirects are not followed)"
 ANSWER_BYTES = 200  # of a receiver, for people who look for a mistake
 
 
@@ -87,11 +94,15 @@ def _signature(id_: str, timestamp: str, body: bytes, secret: str) -> str:
     return f"v1,{base64.b64encode(digest).decode()}"
 
 
-def check_receiver(url: str, *, private: bool = False) -> None:
+def check_receiver(url: str, *, private: bool = False, condition: str) -> None:
     """Check an address that is to be reached on the public Internet; `private`: or in the own
-    network. Raises ToolgateError."""
-    if not url.startswith(("https://", "http://") if private else "https://"):
+    network. `condition` says when that is so, as in "a2a.push_private is true". Raises
+    ToolgateError."""
+    refused = f"; refused unless {condition}"
+    if not url.startswith(("https://", "http://")):
         raise ToolgateError("expected https://" + " or http://" * private)
+    if not private and not url.startswith("https://"):
+        raise ToolgateError(f"expected https://{refused}")
     if not url.isprintable() or " " in url:
         raise ToolgateError("expected a URL without spaces and control characters")
     try:
@@ -100,6 +111,8 @@ def check_receiver(url: str, *, private: bool = False) -> None:
             raise ToolgateError("expected a URL with a host, and with a port above 0 if any")
         if not private:
             check_url_host(url)
+    except PrivateAddress as error:
+        raise ToolgateError(f"{error}{refused}") from error
     except ValueError as error:
         raise ToolgateError(str(error)) from error
 
@@ -186,7 +199,7 @@ class WebhookSender:
         return WebhookSent(
             done=False,
             gone=status == 410,
-            error=f"status {status}",
+            error=f"status {status}" + REDIRECTED * (300 <= status < 400),
             retry_s=retry_s,
             answer=answer,
         )

@@ -126,7 +126,11 @@ class Webhooks(Tables):
         if not all(text.isascii() and text.isprintable() for text in headers):
             raise InvalidParameters("Expected a token and credentials of printable ASCII")
         try:
-            check_receiver(config.url, private=self._settings.push_private)
+            check_receiver(
+                config.url,
+                private=self._settings.push_private,
+                condition="a2a.push_private is true",
+            )
             if config.token or config.authentication:
                 self._keys.sealing()
         except ToolgateError as error:

@@ -31,6 +31,7 @@ SECRET_BYTES = 32
 ADMIN = "events:admin"
 ONE = "/webhooks/{webhook}"
 PAGES = Pages(100, 1000)
+PRIVATE = "it is an entry of events.webhooks with `private: true`"
 TEST = {"specversion": "1.0", "source": "/toolgate", "type": "dev.toolgate.webhook.test.v1"}
 
 
@@ -92,7 +93,8 @@ class WebhookReceivers:
                 self.rotate, WebhookView, types=types, no_tool=secret,
             ),
             Operation(
-                "events_test_webhook", "POST", f"{ONE}/tests", "Send a test event.", ADMIN,
+                "events_test_webhook", "POST", f"{ONE}/tests",
+                "Send a test event. A disabled webhook that accepts it is enabled again.", ADMIN,
                 self.test, WebhookTest, types=types,
             ),
             Operation(
@@ -106,10 +108,19 @@ class WebhookReceivers:
 
     async def find(self, host_id: str, name: str) -> EventWebhook | None:
         """The receiver, unless it has answered 410. Raises SecretRefused."""
-        webhook = self._of_settings(host_id).get(name) or await self._stored_webhook(host_id, name)
+        webhook = await self._find_any(host_id, name)
         if webhook is None or (name, webhook.url) in await self._gone_webhooks(host_id):
             return None
         return webhook
+
+    async def _find_any(self, host_id: str, name: str) -> EventWebhook | None:
+        """The receiver, whether it has answered 410 or not. Raises SecretRefused."""
+        return self._of_settings(host_id).get(name) or await self._stored_webhook(host_id, name)
+
+    async def _enable(self, host_id: str, name: str) -> None:
+        await self._execute(
+            "DELETE FROM webhook_gone_t WHERE host_id = %s AND name = %s", [host_id, name]
+        )
 
     async def disable(self, host_id: str, name: str, url: str) -> None:
         """Send no more to an address that answered 410."""
@@ -133,14 +144,12 @@ class WebhookReceivers:
     async def put(self, request: OperationInput) -> OperationOutput:
         name, url = self._own_name(request), request.body.url
         try:
-            check_receiver(url)
+            check_receiver(url, condition=PRIVATE)
         except ToolgateError as error:
             raise invalid(f"url: {error}.") from error
         is_new = await self._put_row(request.tenant, name, url)
         secret = await self._first_secret(request.tenant, name) if is_new else UNSET
-        await self._execute(
-            "DELETE FROM webhook_gone_t WHERE host_id = %s AND name = %s", [request.tenant, name]
-        )
+        await self._enable(request.tenant, name)
         return OperationOutput(WebhookView(name, url, True, secret=secret))
 
     async def rotate(self, request: OperationInput) -> OperationOutput:
@@ -157,9 +166,11 @@ class WebhookReceivers:
         return OperationOutput(view, untold=WebhookView(name, row.url, True))
 
     async def test(self, request: OperationInput) -> WebhookTest:
+        """Send a test event, also to a webhook that answered 410: one that accepts it is enabled
+        again."""
         name, id_ = request.names["webhook"], f"test.{os.urandom(8).hex()}"
         try:
-            webhook = await self.find(request.tenant, name)
+            webhook = await self._find_any(request.tenant, name)
         except SecretRefused as error:
             raise conflict(f"{error}.") from error
         if webhook is None:
@@ -169,6 +180,8 @@ class WebhookReceivers:
             webhook.url, id_, event, content_type=CLOUD_EVENT, secrets=webhook.secrets,
             private=webhook.private,
         )  # fmt: skip
+        if answer.done:
+            await self._enable(request.tenant, name)
         return WebhookTest(answer.done, answer.error)
 
     async def delete(self, request: OperationInput) -> None:
@@ -185,7 +198,9 @@ class WebhookReceivers:
         """Raises ProblemDetails for a webhook of the settings."""
         name = request.names["webhook"]
         if name in self._of_settings(request.tenant):
-            raise conflict(f"The webhook {name} is one of the settings (events.webhooks).")
+            raise conflict(
+                f"The webhook {name} is one of the settings: see events.webhooks.{name}."
+            )
         return name
 
     async def _stored_webhook(self, host_id: str, name: str) -> EventWebhook | None:

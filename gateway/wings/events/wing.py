@@ -327,8 +327,9 @@ def check_webhook(name: str, webhook: EventWebhook) -> None:
     try:
         for secret in webhook.secrets:
             key_of(secret)
-        if not webhook.private:
-            check_receiver(webhook.url)
+        check_receiver(
+            webhook.url, private=webhook.private, condition="`private: true` is beside it"
+        )
     except ToolgateError as error:
         raise ToolgateError(f"events.webhooks.{name}: {error}") from error
 

@@ -42,7 +42,7 @@ def check_url(url: str, private_hosts: Collection[str]) -> None:
         private = is_private_host(url, private_hosts)
     except ValueError as error:
         raise ToolgateError("expected a URL") from error
-    check_receiver(url, private=private)
+    check_receiver(url, private=private, condition="notifications.private_hosts names its host")
 
 
 class TargetSender:

@@ -2,8 +2,11 @@
 
 import base64
 import json
+import os
+import subprocess
 import time
 from asyncio import gather
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -299,6 +302,61 @@ async def test_completions_are_sent_to_webhooks(settings: Settings) -> None:
             assert len(gone.heard) == 1
 
 
+async def test_accepted_test_event_enables_a_webhook_of_the_settings_again(
+    settings: Settings,
+) -> None:
+    """A webhook of the settings that answered 410 cannot be put, so a test event enables it."""
+    receiver = Receiver(410, 500)
+    async with serving(receiver) as url:
+        webhooks = {"gone": EventWebhook(url=url, secret=NEW, private=True)}
+        async with running(with_events(settings, webhooks=webhooks)) as client:
+            await invoke_skill(client, "getPet", {"id": 7}, replyTo="webhook:gone")
+            await until(lambda: is_disabled(client))
+            failure = {"done": False, "error": "status 500"}
+            assert (await client.post(f"{HOOKS}/gone/tests", b""))[:2] == (200, failure)
+            assert await is_disabled(client)
+            assert (await client.post(f"{HOOKS}/gone/tests", b""))[1] == {"done": True}
+            assert not await is_disabled(client)
+
+
+async def is_disabled(client: Client) -> bool:
+    [webhook] = (await got(client, HOOKS))[1]["items"]
+    return bool(webhook.get("disabled", False))
+
+
+async def test_redirect_of_a_receiver_is_named_as_the_mistake(settings: Settings) -> None:
+    async with serving(Receiver(302)) as url:
+        webhooks = {"moved": EventWebhook(url=url, secret=NEW, private=True)}
+        async with running(with_events(settings, webhooks=webhooks)) as client:
+            answer = (await client.post(f"{HOOKS}/moved/tests", b""))[1]
+            assert answer["error"] == "status 302 (redirects are not followed)"
+
+
+@pytest.mark.parametrize("language", ["python", "sh"])
+def test_signatures_are_checked_by_the_recipes_of_the_chapter(
+    tmp_path: Path, language: str
+) -> None:
+    chapter = (Path(__file__).parents[3] / "docs/events.md").read_text()
+    section = chapter.partition("## Signatures of webhooks")[2].partition("\n## ")[0]
+    recipe = section.partition(f"```{language}\n")[2].partition("```")[0]
+    assert recipe
+    body, now = b'{"pet": "Z\xc3\xbcrich\\n"}', int(time.time())
+    headers = sign("e1.0", now, body, [OLD, NEW])
+    if language == "python":
+        names: dict[str, Any] = {}
+        exec(recipe, names)
+        assert names["is_genuine"](NEW, headers, body)
+        assert not names["is_genuine"](NEW, headers, body + b" ")
+        assert not names["is_genuine"](NEW, sign("e1.0", now - 600, body, [NEW]), body)
+    else:
+        (tmp_path / "body.json").write_bytes(body)
+        env = {**os.environ, "SECRET": NEW, "ID": "e1.0", "TIMESTAMP": str(now)}
+        ran = subprocess.run(
+            ["sh", "-c", recipe], cwd=tmp_path, env=env, capture_output=True, check=True
+        )
+        assert f"v1,{ran.stdout.decode().strip()}" in headers["webhook-signature"].split()
+
+
 HOOKS = "/events/v1/webhooks"
 
 
@@ -308,7 +366,9 @@ async def test_webhooks_are_registered_over_rest(settings: Settings) -> None:
     sealing = replace(with_events(settings), secrets=SecretsSettings(key, ()))
     async with serving(receiver) as url, running(sealing) as client:
         for wrong in ("http://a.example/x", "https://127.0.0.1/x", "https://10.0.0.1/"):
-            assert (await put(client, "crm", wrong))[0] == 422
+            status, problem = await put(client, "crm", wrong)
+            assert status == 422
+            assert "an entry of events.webhooks with `private: true`" in problem["detail"]
         status, made = await put(client, "crm", "https://crm.example/hooks")
         assert (status, made["stored"]) == (200, True)
         assert "secret" not in (await put(client, "crm", "https://crm.example/x"))[1]
@@ -503,7 +563,7 @@ async def test_a_page_of_a_topic_is_no_larger_than_a_result_may_be(
 )
 def test_webhook_urls_must_be_public(url: str) -> None:
     """Webhook URLs must be public (V06)."""
-    with pytest.raises(ToolgateError):
+    with pytest.raises(ToolgateError, match="refused unless `private: true` is beside it"):
         check_webhook("one", EventWebhook(url=url, secret=NEW))
     check_webhook("one", EventWebhook(url=url, secret=NEW, private=True))
 

@@ -81,7 +81,7 @@ async def test_targets_are_checked(client: Client) -> None:
     for body, text in (
         ({"kind": "slack", "url": "http://hooks.example/x"}, "expected https://"),
         ({"kind": "slack", "url": "https://169.254.169.254/x"}, "is not a public address"),
-        ({"kind": "teams", "url": "https://10.0.0.1/"}, "is not a public address"),
+        ({"kind": "teams", "url": "https://10.0.0.1/"}, "unless notifications.private_hosts names"),
         ({"kind": "slack"}, "expected the address"),
         ({"kind": "slack", "url": "https://a.example/", "new_secret": True}, "new_secret"),
         ({"kind": "slack", "url": "https://a.example/", "recipients": ["a@b.c"]}, "no recipients"),
