@@ -51,7 +51,7 @@ from registry.access.secret_digests import secret_digest
 from registry.access.secrets import Keys, SecretRefused
 from registry.connections.accounts import Connections, Owner, StoredConnection, erase_connections
 from registry.connections.connect_links import Tickets
-from registry.database.postgres import AWAY, Pool, borrow
+from registry.database.postgres import AWAY, Pool, borrow, unavailability
 from schemas.binding import Credential
 from schemas.challenges import read_challenge
 from schemas.errors import ConnectionRequired, Fault, Forbidden, Unavailable
@@ -295,7 +295,7 @@ class PersonalConnector:
             try:
                 lenders = await self.connections.lenders(*place)
             except AWAY as error:
-                raise Unavailable("The database does not answer") from error
+                raise Unavailable(unavailability(error)) from error
             if generation == self._generation:
                 self._lenders[place] = lenders
         for principal, roles in lenders.items():
@@ -463,7 +463,7 @@ class PersonalConnector:
                 limit=settings.tickets,
             )
         except AWAY as error:
-            raise Unavailable("The database does not answer") from error
+            raise Unavailable(unavailability(error)) from error
         expires = datetime.now(UTC) + timedelta(seconds=settings.ticket_s)
         link = _Link(
             text,
@@ -502,7 +502,7 @@ class PersonalConnector:
         except AWAY as error:
             if grants is not None and time.monotonic() - grants.read_at < AWAY_S:
                 return grants
-            raise Unavailable("The database does not answer") from error
+            raise Unavailable(unavailability(error)) from error
         grants = self._hold(owner, rows, generation)
         self._held[owner] = grants
         while len(self._held) > self._settings().connections.cached:

@@ -16,7 +16,7 @@ from config.login import LoginSettings
 from gateway.guards.verification_keys import Key, KeyRing
 from registry.access.column_encryption import Vault
 from registry.access.secrets import Keys, SecretRefused
-from registry.database.postgres import AWAY, Pool
+from registry.database.postgres import AWAY, Pool, unavailability
 from registry.login.signing_keys import ALGORITHM, SigningKey, SigningKeys
 from schemas.errors import Unavailable
 
@@ -101,7 +101,7 @@ class LoginKeys:
             keys = await store.load(self._settings.key_s, self._longest_s)
         except (*AWAY, SecretRefused) as error:
             is_read = isinstance(error, SecretRefused)
-            self._away = UNREADABLE if is_read else "The database does not answer"
+            self._away = UNREADABLE if is_read else unavailability(error)
             raise Unavailable(self._away) from error
         self._away = None
         if [key.id for key in keys] != [key.id for key in self._keys]:

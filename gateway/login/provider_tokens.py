@@ -25,7 +25,7 @@ from gateway.upstreams.auth.exchange_profiles import profile_of
 from gateway.upstreams.auth.service_tokens import AccessTokens
 from registry.access.column_encryption import SealedColumn, Vault
 from registry.access.secrets import Keys, SecretRefused
-from registry.database.postgres import AWAY, Pool
+from registry.database.postgres import AWAY, Pool, unavailability
 from registry.login.logins_and_grants import LOGIN_MARK, Logins
 from schemas.errors import Unavailable
 
@@ -97,7 +97,7 @@ class ProviderTokens:
         try:
             newest = await self._logins.find_upstream(*person)
         except AWAY as error:
-            raise Unavailable("The database does not answer") from error
+            raise Unavailable(unavailability(error)) from error
         provider = None if newest is None else self._providers.get(newest[1])
         if newest is None or provider is None:
             raise TokenFailed(NO_LOGIN)

@@ -23,7 +23,7 @@ from gateway.operations.operation_server import OperationResponse, OperationServ
 from gateway.operations.problems import ProblemDetails, lacks_scope, unavailable
 from gateway.operations.request_parsing import Headers
 from gateway.operations.rest_api import again_later
-from registry.database.postgres import AWAY
+from registry.database.postgres import AWAY, unavailability
 from registry.jobs.store import Claim, JobEnd, JobProgress, JobStore
 from schemas.errors import TooManyRequests
 
@@ -189,8 +189,8 @@ class _Run:
             response = problem_response(problem, self._claim.job_id)
         except TooManyRequests as fault:
             response = problem_response(again_later(fault), self._claim.job_id)
-        except AWAY:
-            away = unavailable("The database does not answer.")
+        except AWAY as error:
+            away = unavailable(f"{unavailability(error)}.")
             response = problem_response(away, self._claim.job_id)
         except Exception:
             log.exception("job_crashed", extra={"job": self._claim.job_id})

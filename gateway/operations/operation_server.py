@@ -125,7 +125,7 @@ class IdempotentRunner:
             text = "A request with this Idempotency-Key still runs, or its outcome is not known."
             raise ProblemDetails(409, "idempotency-key-in-use", text) from error
         except (*AWAY, NoDatabase) as error:
-            raise unavailable("The database does not answer; nothing was done.") from error
+            raise unavailable(f"{unavailability(error)}; nothing was done.") from error
         if earlier is not None:
             return _decode_response(earlier)
         # A cancelled `work` would leave its outcome unknown.

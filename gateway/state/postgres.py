@@ -25,7 +25,7 @@ from gateway.interfaces import Event, SessionChange, SessionRecord, Verdict
 from gateway.state.open_sessions import with_change
 from gateway.state.rate_windows import SLOTS, admit, live, slot_us
 from gateway.state.session_streams import StreamPlace, Watchers, check, event_id, place_of
-from registry.database.postgres import AWAY, RESYNC, Database, Notice, borrow
+from registry.database.postgres import AWAY, RESYNC, Database, Notice, borrow, unavailability
 from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.state")
@@ -51,7 +51,7 @@ async def connection_of(get_database: GetDatabase) -> AsyncIterator[AsyncConnect
         async with borrow(database.pool) as connection:
             yield connection
     except AWAY as error:
-        raise Unavailable(UNAVAILABLE) from error
+        raise Unavailable(f"{unavailability(error)}; try again later") from error
 
 
 class PostgresSessions:

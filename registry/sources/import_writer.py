@@ -529,7 +529,7 @@ class ImportWriter:
             async with self._connection.transaction():
                 await self._connection.execute("SET LOCAL lock_timeout = '100ms'")
                 await self._connection.execute("ANALYZE api_endpoint_t, tool_t")
-                await self._connection.execute("SET LOCAL lock_timeout TO DEFAULT")
+                await self._connection.execute("SET LOCAL lock_timeout = 0")
 
     async def _write(self, api_id: str, version_id: str, rows: Sequence[Row]) -> None:
         await self._connection.execute(

@@ -22,7 +22,7 @@ from gateway.wings.code.learned_results import LearnedResults
 from gateway.wings.code.stored_runs import WRITING, StoredProgram
 from gateway.wings.interface import WingParts
 from registry.catalog.catalog import Catalog
-from registry.database.postgres import AWAY
+from registry.database.postgres import AWAY, unavailability
 from registry.display.stubs import StubLanguage, write_stub
 from registry.names.tool_names import CODE_TOOLS
 from schemas.errors import (
@@ -136,7 +136,7 @@ class RunCalls:
             try:
                 await self._journal.begin(seq, tool.name, repeatable=is_repeatable(tool))
             except AWAY as error:
-                text = "The database does not answer; the call was not made."
+                text = f"{unavailability(error)}; the call was not made."
                 raise AskRefused("ToolError", text, retryable=True) from error
         with self._count_call(seq, tool.name, writes=not is_reading(tool)):
             return await self._make(self._calling(seq, tool), tool, arguments)

@@ -83,5 +83,11 @@ async def test_requests_for_a_locked_table_end_with_503(
             assert await call(client, "listPets")
         assert (answer.status, answer.headers["retry-after"]) == (503, "1")
         assert "Another transaction holds a lock" in answer.json["detail"]
+        await holder.execute("LOCK TABLE command_idempotency_t IN ACCESS EXCLUSIVE MODE")
+        with anyio.fail_after(30):
+            answer = await api("POST", "/keys", {"name": "a"}, **{"Idempotency-Key": "a"})
+        assert answer.status == 503
+        assert "Another transaction holds a lock" in answer.json["detail"]
+        assert "nothing was done" in answer.json["detail"]
         await holder.rollback()
         assert (await api("GET", "/tools")).status == 200
