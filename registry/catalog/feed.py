@@ -82,7 +82,8 @@ class FeedState:
     """Status for operators: names and states, no addresses."""
 
     loaded: bool = False  # the catalog is loaded: requests can be served
-    # or "ok", "unreachable", "without pgvector", or "unusable": permanent
+    # or "ok", "unreachable", "locked": by a transaction of another program that holds a table,
+    # "without pgvector", or "unusable": permanent
     database: str = "connecting"
     sources: dict[str, str] = field(default_factory=dict)  # name -> "importing", "ok", "failed"
     behind: int = 0  # catalogs to reload after a lost connection
@@ -275,8 +276,8 @@ class Feed:
         while True:
             try:
                 await self._reload(store, tenant)
-            except (psycopg.OperationalError, TimeoutError):
-                self._mark_unreachable()
+            except (psycopg.OperationalError, TimeoutError) as error:
+                self._mark_away(error)
                 await asyncio.sleep(RELOAD_RETRY_S)
             else:
                 self._mark_reachable()
@@ -288,12 +289,13 @@ class Feed:
         for name in self.state.sources.keys() - names:
             del self.state.sources[name]
 
-    def _mark_unreachable(self) -> None:
-        self.state.database = "unreachable"
+    def _mark_away(self, error: Exception) -> None:
+        is_locked = isinstance(error, LockNotAvailable)
+        self.state.database = "locked" if is_locked else "unreachable"
 
-    def _on_disconnect(self) -> None:
+    def _on_disconnect(self, error: Exception) -> None:
         self._listening = False
-        self._mark_unreachable()
+        self._mark_away(error)
 
     def _mark_reachable(self) -> None:
         if self._listening:  # else changes are missed, although a query succeeded

@@ -277,7 +277,7 @@ class Database:
         self,
         channel: str,
         handle: Callable[[Notice], Awaitable[None]],
-        lost: Callable[[], None] = lambda: None,
+        lost: Callable[[Exception], None] = lambda _error: None,
         checked: Callable[[bool], None] = lambda _has_vector: None,
         *,
         prepare: Callable[[AsyncConnection], Awaitable[None]] | None = None,
@@ -285,10 +285,10 @@ class Database:
         """Await `handle(payload)` for notifications on `channel`, until cancelled.
 
         `RESYNC` comes first and after every gap; equal queued payloads are merged. A database error
-        in `handle` counts as a gap: it receives RESYNC when that is possible. `lost()` is called on
-        each loss of the connection, and `checked` after connecting and when idle with whether the
-        database has pgvector, without which there is no semantic search. `prepare` gets each new
-        connection.
+        in `handle` counts as a gap: it receives RESYNC when that is possible. `lost(error)` is
+        called on each loss of the connection, and `checked` after connecting and when idle with
+        whether the database has pgvector, without which there is no semantic search. `prepare` gets
+        each new connection.
         """
         delays = _delays(self._settings.retry_max_s)
         while True:
@@ -305,7 +305,7 @@ class Database:
                     with self._probes.get(connection).ending_at_silence():
                         await self._follow(connection, handle, checked)
             except (psycopg.OperationalError, TimeoutError, DatabaseError) as error:
-                lost()
+                lost(error)
                 await self._pause("database_connection_lost", error, next(delays))
 
     async def _follow(

@@ -44,7 +44,7 @@ class WakeupChannel:
         async def hear(notice: Notice) -> None:
             self._heard(notice)
 
-        await self._database.listen(CHANNEL, hear, lambda: self._heard(RESYNC))
+        await self._database.listen(CHANNEL, hear, lambda _error: self._heard(RESYNC))
 
     async def send(self) -> None:
         """Send notices until cancelled."""

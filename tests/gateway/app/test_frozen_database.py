@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from psycopg import AsyncConnection
 
 from config.settings import DatabaseSettings, Settings
+from registry.catalog.feed import CHANNEL
 from registry.database import postgres
 from tests import polling
 from tests.fixtures_gateway import Client, running
@@ -63,6 +64,27 @@ async def test_a_frozen_database_stops_no_call_and_other_requests_end_with_503(
         relay.thaw()
         await polling.until(lambda: is_database("ok"))
         assert (await api("GET", "/tools")).status == 200
+
+
+async def test_locked_table_is_not_called_an_unreachable_database(
+    settings: Settings, database_settings: DatabaseSettings
+) -> None:
+    bounded = replace(database_settings, lock_timeout_s=0.2)
+    async with (
+        running(replace(settings, database=bounded)) as client,
+        await AsyncConnection.connect(bounded.url) as holder,
+        await AsyncConnection.connect(bounded.url, autocommit=True) as other,
+    ):
+
+        async def is_database(state: str) -> bool:
+            async with client.http.get(client.url + "/ready") as response:
+                return bool((await response.json())["database"] == state)
+
+        await holder.execute("LOCK TABLE tool_t IN ACCESS EXCLUSIVE MODE")
+        await other.execute("SELECT pg_notify(%s, %s)", [CHANNEL, settings.tenant.host_id])
+        await polling.until(lambda: is_database("locked"))
+        await holder.rollback()
+        await polling.until(lambda: is_database("ok"))
 
 
 async def test_requests_for_a_locked_table_end_with_503(
