@@ -110,7 +110,8 @@ scopes, the page of the part says so. Tools and policy rules may ask for scopes 
 
 """
 PERMITTED = {  # beside the scopes of operations that the admin API has by default
-    "admin": "all operations of the admin API",
+    "admin": "all operations of the admin API, and none of wings, which have scopes of their own, "
+    "such as `events:admin`",
     "admin:read": "all operations of the admin API that read, except contents of memories",
     "admin:backups:read": "listing and fetching backups: [Operations](../operations.md)",
     "admin:backups:write": "making and removing backups: [Operations](../operations.md)",

@@ -22,6 +22,7 @@ OUTCOMES: Mapping[str, str] = {
 """Outcomes of calls that are codes, in words."""
 
 PROBLEMS = (
+    "Required scope: {scope}. The scope admin is that of the admin API.",  # before its beginning
     "Required scope: {scope}.",
     "This takes the role {role}: it is about all tenants.",
     "There is no tool '{name}'.",

@@ -76,8 +76,11 @@ def not_found(kind: str, name: str) -> ProblemDetails:
     return ProblemDetails(404, "not-found", f"There is no {kind} {name[:100]!r}.")
 
 
-def lacks_scope(scope: str, headers: Mapping[str, str] | None = None) -> ProblemDetails:
-    text = f"Required scope: {scope}."
+def lacks_scope(
+    scope: str, headers: Mapping[str, str] | None = None, *, is_admin: bool = False
+) -> ProblemDetails:
+    """`is_admin`: the caller has the scope `admin`, and may expect that it permits everything."""
+    text = f"Required scope: {scope}." + " The scope admin is that of the admin API." * is_admin
     return ProblemDetails(403, "insufficient-scope", text, headers=headers or {})
 
 

@@ -15,7 +15,7 @@ from anyio import CancelScope
 from starlette.types import Receive, Scope, Send
 
 from gateway.context import Identify, Identity, Principal, new_request_id
-from gateway.operations.operation import Operation, OperationInput, allows
+from gateway.operations.operation import ALL, Operation, OperationInput, allows
 from gateway.operations.operation_server import OperationResponse, problem_response
 from gateway.operations.problems import ProblemDetails, bad_request, lacks_scope, not_found
 from gateway.operations.progress_streams import ProgressStream, wants_events
@@ -293,4 +293,5 @@ def check_scope(principal: Principal, scope: str) -> None:
     """Raises ProblemDetails without the scope."""
     if not allows(principal, scope):
         value = f'{REALM}, error="insufficient_scope", scope="{scope}"'
-        raise lacks_scope(scope, {"WWW-Authenticate": value})
+        is_admin = ALL in principal.scopes
+        raise lacks_scope(scope, {"WWW-Authenticate": value}, is_admin=is_admin)

@@ -286,6 +286,8 @@ async def test_callers_need_its_scopes(toy_settings: Settings, tmp_path: Path) -
         assert (await client.post("/toy/v1/notes", {"text": "milk"}))[0] == 401
         status, problem, _ = await client.post("/toy/v1/notes", {"text": "milk"}, reader)
         assert (status, problem["detail"]) == (403, "Required scope: toy:write.")
+        _, problem, _ = await client.post("/toy/v1/notes", {"text": "milk"}, bearer(scope="admin"))
+        assert problem["detail"].startswith("Required scope: toy:write. The scope admin is that of")
         assert (await client.post("/toy/v1/notes", {"text": "milk"}, writer))[0] == 201
         _, listed, _ = await client.post("/rpc", rpc("tools/list", {}), reader)
         assert {one["name"] for one in listed["result"]["tools"]} & NAMES == {

@@ -41,7 +41,7 @@ LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses of serve
 REFUSED_FILES = frozenset({413, 422})
 # aiohttp takes a quarter of the start of a command, and most commands work in the registry
 send_request = import_later("gateway.cli.running.http_requests:send_request")
-_SCOPE = re.compile(r"^Required scope: (\S+)\.$")
+_SCOPE = re.compile(r"^Required scope: (\S+)\.(?: |$)")
 AS_JOB, RESPOND_ASYNC = "as_job", {"Prefer": "respond-async"}  # RFC 7240
 
 
