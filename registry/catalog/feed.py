@@ -323,9 +323,10 @@ class Feed:
 
     async def _check_removed(self, store: ToolStore) -> None:
         """Warn of sources removed from the settings; delete them if the settings demand it."""
-        names = removed_from_settings(
-            self._catalogs.of(self._host_id).sources.values(), self._wanted
-        )
+        stored = self._catalogs.of(self._host_id).sources
+        with suppress(psycopg.OperationalError):  # the next start or reload tries again
+            await store.end_failures_except(self._host_id, [*self._wanted, *stored])
+        names = removed_from_settings(stored.values(), self._wanted)
         if names and not self._imports.prune:
             log.warning(
                 "sources_not_in_settings", extra={"sources": names, "hint": NOT_IN_SETTINGS}
@@ -370,12 +371,12 @@ class Feed:
             sources = Sources(
                 store, self._host_id, self._imports, services=self._services, lister=lister
             )
-            changed = [await self._import_one(sources, spec) for spec in specs]
+            changed = [await self._import_one(store, sources, spec) for spec in specs]
         if any(changed):  # the notification comes too, but ready means that the tools are loaded
             with suppress(psycopg.OperationalError):  # the listener detects it, and reads all again
                 await self._reload(store, self._host_id)
 
-    async def _import_one(self, sources: Sources, spec: ImportSpec) -> bool:
+    async def _import_one(self, store: ToolStore, sources: Sources, spec: ImportSpec) -> bool:
         """Import one source; whether anything changed."""
         if self.state.sources.get(spec.name) != "ok":  # else its old version is served meanwhile
             self.state.sources[spec.name] = "importing"
@@ -387,6 +388,7 @@ class Feed:
             reason = without_queries(str(error))
             log.error("source_failed", extra={"source": spec.name, "reason": reason})
         except Exception:  # one bad description must not stop the others
+            reason = "internal error; the log has it (source_crashed)"
             log.exception("source_crashed", extra={"source": spec.name})
         else:
             self.state.sources[spec.name] = "ok"
@@ -394,6 +396,8 @@ class Feed:
             tools = {"tools": len(report.saved.names)} if report and report.saved else {}
             log.info(event, extra={"source": spec.name, **tools})
             return report is not None
+        with suppress(psycopg.OperationalError):  # the database is away, which /ready says
+            await store.record_failure(self._host_id, spec.name, reason)
         self.state.sources[spec.name] = "failed"
         return False
 

@@ -7,7 +7,7 @@ The comment on table `tool_param_t`, in `migrations/0002_tools.sql`, states whic
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, LiteralString
 
 from anyio import to_thread
 from psycopg import AsyncCursor
@@ -16,6 +16,7 @@ from registry.database.postgres import Pool, autocommit, borrow
 from registry.database.tables import Tables
 from registry.database.tenants import list_tenants, lock_tenant
 from registry.database.tool_and_source_rows import RawLoader, StoredSource, readable, source_of
+from registry.embedding.texts import readable as storable_text
 from registry.skills.rows import load_skills
 from registry.skills.snapshot import SkillSnapshot
 from registry.sources.import_plan import Changes, SavedTools, SourceDraft
@@ -67,6 +68,19 @@ def _read(rows: list[tuple[Any, ...]]) -> list[ServedOperation]:
 __all__ = ["SavedTools", "SourceDraft", "ToolStore"]
 
 
+REASON_CHARACTERS = 2000  # of an error, which may quote a service
+_END_FAILURE: LiteralString = "DELETE FROM import_failure_t WHERE (host_id, source) = (%s, %s)"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportFailure:
+    """The reason why a source has no newer tools, or none."""
+
+    source: str
+    reason: str
+    failed: str  # ISO 8601
+
+
 class ToolStore(Tables):
     """Tools and sources of all tenants. All methods raise `psycopg.OperationalError`."""
 
@@ -97,7 +111,9 @@ class ToolStore(Tables):
             saving = ImportWriter(
                 connection, host_id, source, versions_kept, rollback=rollback, check=check
             )
-            return await saving.run(drafts, stored, progress)
+            saved = await saving.run(drafts, stored, progress)
+            await connection.execute(_END_FAILURE, [host_id, source.name])
+            return saved
 
     async def reclaim_names(self, host_id: str) -> None:
         """Rename the tools of others that have names of the gateway's own tools, as those that were
@@ -214,6 +230,36 @@ class ToolStore(Tables):
         sources = await self.sources(host_id, name)
         return sources[0] if sources else None
 
+    async def failures(
+        self, host_id: str, *, after: str = "", limit: int | None = None
+    ) -> list[ImportFailure]:
+        """The sources whose last import failed, ordered by name."""
+        rows = await self._fetch(
+            "SELECT source, reason, failed_ts FROM import_failure_t"
+            """ WHERE host_id = %s AND source COLLATE "C" > %s"""
+            """ ORDER BY source COLLATE "C" LIMIT %s""",
+            [host_id, after, limit],
+        )
+        return [ImportFailure(source, reason, at.isoformat()) for source, reason, at in rows]
+
+    async def record_failure(self, host_id: str, source: str, reason: str) -> None:
+        await self._execute(
+            "INSERT INTO import_failure_t (host_id, source, reason) VALUES (%s, %s, %s)"
+            " ON CONFLICT (host_id, source)"
+            " DO UPDATE SET reason = excluded.reason, failed_ts = now()",
+            [host_id, source, storable_text(reason, REASON_CHARACTERS)],
+        )
+
+    async def end_failure(self, host_id: str, source: str) -> None:
+        await self._execute(_END_FAILURE, [host_id, source])
+
+    async def end_failures_except(self, host_id: str, sources: Sequence[str]) -> None:
+        """Forget the failures of sources that are neither stored nor in the settings any longer."""
+        await self._execute(
+            "DELETE FROM import_failure_t WHERE host_id = %s AND source <> ALL(%s)",
+            [host_id, sources],
+        )
+
     async def credential_names(self, host_id: str, source: str) -> list[CredentialName]:
         """Names of the stored secrets of a source that are sent as they stand."""
         rows = await self._fetch(
@@ -259,6 +305,7 @@ class ToolStore(Tables):
             )
             if (row := await deleted.fetchone()) is None:
                 return None
+            await connection.execute(_END_FAILURE, [host_id, name])
             await connection.execute(
                 "DELETE FROM api_t WHERE host_id = %s AND api_id = %s", [host_id, row[0]]
             )

@@ -59,7 +59,7 @@ from registry.sources.import_specs import (
 from registry.sources.imports import ImportReport, SourceChanged, SourceExists, Sources, preview
 from registry.sources.source_reader import Lister
 from registry.sources.source_versions import Difference, History, Versions
-from registry.sources.tool_store import ToolStore
+from registry.sources.tool_store import ImportFailure, ToolStore
 from schemas.binding import Binding
 from schemas.mcp.snapshot import ItemKind, ServerFacts
 from schemas.source import STDIO, Options, Origin, Outcome, OutcomeStatus, Source, Version
@@ -92,6 +92,14 @@ class SourceView(TaggedView, frozen=True):
     removed_from_settings: bool  # imported from settings that no longer name it
     options: Any  # of its kind
     server: ServerFacts | None  # facts that an MCP server announced
+
+
+class ImportFailureView(Struct, frozen=True):
+    """A source whose last import by a gateway failed; the tools that it has stay."""
+
+    source: str
+    reason: str
+    failed: str
 
 
 class CredentialView(Struct, frozen=True):
@@ -255,6 +263,11 @@ class SourceOperations:
                 self.preview, ImportResult, query=ReportQuery, body=body, members=IMPORT,
                 waits=True,
             ),
+            Operation(
+                "listImportFailures", "GET", "/imports/failures",
+                "List the sources whose last import failed, with the reasons.", READ,
+                self.failures, ListPage[ImportFailureView], query=Paging,
+            ),
             Operation("getSource", "GET", item, "Show a source.", READ, self.get, SourceDetail),
             Operation(
                 "deleteSource", "DELETE", item, "Remove a source and its tools.", WRITE,
@@ -297,6 +310,25 @@ class SourceOperations:
         )
         views = [self._view(request, source) for source in sources]
         return pages.cut(query, views, lambda view: view.name)
+
+    async def failures(self, request: OperationInput) -> ListPage[ImportFailureView]:
+        pages, query = self._dependencies.pages, request.query
+        failures = await self._store.failures(
+            request.tenant, after=place(query.after), limit=pages.limit(query) + 1
+        )
+        views = [
+            ImportFailureView(row.source, self._mask_reason(request, row), row.failed)
+            for row in failures
+        ]
+        return pages.cut(query, views, lambda view: view.source)
+
+    def _mask_reason(self, request: OperationInput, failure: ImportFailure) -> str:
+        """The reason; of a process, whose command and output it may quote, for operators alone."""
+        stated = self._settings_sources().get(failure.source)
+        is_process = stated is not None and bool(stated.command)
+        if is_process and not self._dependencies.is_operator(request):
+            return "its process failed; operators see the reason"
+        return failure.reason
 
     async def get(self, request: OperationInput) -> SourceDetail:
         source = await self._find_source(request)

@@ -1,6 +1,6 @@
 """`toolgate sources list | show | prune`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,9 @@ from gateway.cli.common.text import time_text
 from gateway.cli.imports.report import ITEMS, count_noun, spoken_revisions
 from gateway.cli.operations import Connect, client_option, hinting
 from gateway.cli.running.client import OperationRefused
+from registry.sources.import_specs import ImportSpec, configured_import
 from schemas.source import STDIO, facts_of
+from schemas.urls import without_queries
 
 Json = Mapping[str, Any]
 
@@ -31,15 +33,14 @@ def list_(settings: Settings, connect: Connect, as_json: bool) -> None:
     A pipe gets one line for each: name, number of tools, base URL, location of the description,
     kind, and origin of the import: settings, example, cli, admin or -. "left over" marks sources
     that were in the settings once and are no longer, "not imported" those of the settings whose
-    import has not succeeded yet.
+    import has not succeeded yet, which `updated` of --json says, too; "failed" has the reason why
+    the last import by a gateway failed.
     """
-    sources = run(_sources(connect))
-    stored_names = {source["name"] for source in sources}
-    waiting = {
-        name: source for name, source in _imports_of(settings).items() if name not in stored_names
-    }
+    stored, failures = run(_sources_and_failures(connect))
+    sources = [{**source, "failure": failures.pop(source["name"], None)} for source in stored]
+    waiting = _waiting_sources(settings, {source["name"] for source in sources}, failures)
     if as_json:
-        print_json(sources)
+        print_json([*sources, *waiting])
     elif out.is_terminal:
         for source in sources:
             _print_source(source)
@@ -47,17 +48,13 @@ def list_(settings: Settings, connect: Connect, as_json: bool) -> None:
         rows = [
             (
                 *(source["name"], str(source["tools"]), source["base_url"] or "-"),
-                *(source["location"], source["kind"], _origin(source)),
+                *(source["location"] or "-", source["kind"] or "-", _origin(source)),
             )
-            for source in sources
-        ]
-        rows += [
-            (name, "0", waiting[name].base_url or "-", "-", "-", "settings, not imported")
-            for name in sorted(waiting)
+            for source in (*sources, *waiting)
         ]
         print_rows(("name", "tools", "base URL", "description", "kind", "origin"), rows)
-    for name in sorted(waiting):
-        remark(_not_imported(name, waiting[name]))
+    for absent in waiting:
+        remark(_not_imported(absent["name"], absent["kind"], absent["failure"]))
     if not sources and not waiting:
         remark("No sources yet. Try: toolgate import openapi YOUR-API.yaml --name api")
 
@@ -77,7 +74,9 @@ def show(settings: Settings, connect: Connect, name: str, as_json: bool) -> None
     except CommandFailure as failure:
         is_absent = isinstance(failure.__cause__, OperationRefused)
         if is_absent and (stated := _imports_of(settings).get(name)):
-            fail(_not_imported(name, stated))
+            _, failures = run(_sources_and_failures(connect))
+            spec = configured_import(name, stated)
+            fail(_not_imported(name, spec.kind if spec else None, failures.get(name)))
         raise
     if as_json:
         schemes = {each["scheme"]: each["configured"] for each in source["credentials"]}
@@ -126,16 +125,64 @@ def _imports_of(settings: Settings) -> Mapping[str, SourceSettings]:
     return {name: source for name, source in settings.sources.items() if source.is_imported}
 
 
-def _not_imported(name: str, source: SourceSettings) -> str:
-    """A source of the settings that was never imported, and the command that imports it, or says
-    why it cannot be."""
-    way = "`toolgate serve` does it." if source.python else f"Now: toolgate sources refresh {name}"
-    return f"{name} is in the settings, but not imported yet. {way}"
+def _waiting_sources(
+    settings: Settings, stored_names: Set[str], failures: Mapping[str, str]
+) -> list[Json]:
+    """The sources that were never imported, with the members of the others: those of the settings,
+    and by `--url` those that failed at that gateway."""
+    specs = {
+        name: spec
+        for name, source in _imports_of(settings).items()
+        if name not in stored_names and (spec := configured_import(name, source)) is not None
+    }
+    return [
+        _waiting_source(name, specs.get(name), failures.get(name))
+        for name in sorted({*specs, *failures})
+    ]
+
+
+def _waiting_source(name: str, spec: ImportSpec | None, failure: str | None) -> Json:
+    return {
+        "name": name,
+        "kind": spec and spec.kind,
+        "location": spec and without_queries(spec.location),
+        "base_url": spec and spec.base_url,
+        "title": None,
+        "version": None,
+        "include": spec.include if spec else (),
+        "exclude": spec.exclude if spec else (),
+        "tools": 0,
+        "updated": None,
+        "number": None,
+        "rolled_back_from": None,
+        "guarded": False,
+        "in_settings": True,
+        "origin": spec.origin if spec else "settings",
+        "removed_from_settings": False,
+        "options": {},
+        "server": None,
+        "failure": failure,
+    }
+
+
+def _not_imported(name: str, kind: str | None, failure: str | None) -> str:
+    """A source of the settings that was never imported: the reason, and the command that imports
+    it."""
+    failed = f"the last import failed: {failure.rstrip('.')}" if failure else "not imported yet"
+    loaded = kind is not None and facts_of(kind).loaded
+    way = "`toolgate serve` does it." if loaded else f"Now: toolgate sources refresh {name}"
+    return f"{name} is in the settings, but {failed}. {way}"
 
 
 def _origin(source: Json) -> str:
-    origin: str = source["origin"] or "-"
-    return f"{origin}, left over" if source["removed_from_settings"] else origin
+    states = {
+        "left over": source["removed_from_settings"],
+        "not imported": source["updated"] is None,
+        f"failed: {source['failure']}": source["failure"],
+    }
+    return ", ".join(
+        (source["origin"] or "-", *(state for state, holds in states.items() if holds))
+    )
 
 
 def _print_source(source: Json) -> None:
@@ -149,6 +196,8 @@ def _print_source(source: Json) -> None:
     say(f"  calls {_where(source)}")
     if source["server"] is not None:
         say(f"  speaks {spoken_revisions(source['server'])}")
+    if source.get("failure"):
+        say(f"  failed to be imported again: {source['failure']}", "yellow")
     if source["rolled_back_from"] is not None:
         say(
             f"  is rolled back to version {source['number']}, from {source['rolled_back_from']}; "
@@ -196,6 +245,16 @@ def prune(_settings: Settings, connect: Connect, dry_run: bool, yes: bool) -> No
     run(_prune(connect, [source["name"] for source in sources]))
     for source in sources:
         say(f"Removed {source['name']} and its {count_noun('tool', source['tools'])}.")
+
+
+async def _sources_and_failures(
+    connect: Connect,
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The stored sources, and the reasons of failed imports by name."""
+    async with connect() as client:
+        sources = await client.items("listSources", {})
+        failures = await client.items("listImportFailures", {})
+    return sources, {failure["source"]: failure["reason"] for failure in failures}
 
 
 async def _sources(connect: Connect) -> list[dict[str, Any]]:

@@ -32,8 +32,10 @@ async def list_page(visit: PageRequest) -> Response:
     if visit.query.get("format") == "json":
         return as_json(answer.value)
     status = await visit.operations.run("getStatus")
+    failures = await visit.operations.items("listImportFailures", limit=500)
     return visit.page(
         "sources.html",
+        failures={failure["source"]: failure["reason"] for failure in failures},
         rows=answer.value["items"],
         next=answer.value.get("next", ""),
         states=status.value["sources"] if status.ok else {},

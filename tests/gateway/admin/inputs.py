@@ -68,6 +68,7 @@ CASES: Mapping[str, Case] = {
     ),
     # sources
     "listSources": Case({}, MISSING),
+    "listImportFailures": Case({}, MISSING),
     "importSource": Case({"body": SOURCE}, {"body": on(SOURCE, base_url="none")}),
     "previewImport": Case({"body": SOURCE}, {"body": on(SOURCE, base_url="none")}),
     "getSource": Case({"source": "pets"}, NO_SOURCE),

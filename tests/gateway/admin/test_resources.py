@@ -140,6 +140,7 @@ async def sources_and_tools(api: Admin) -> None:
     one = (await api("GET", "/sources/pets")).json
     assert (one["tools"], one["guarded"], one["location"]) == (5, True, "upload:pets")
     (listed,) = (await api("GET", "/sources")).json["items"]
+    assert (await api("GET", "/imports/failures")).json == {"items": []}
     assert listed == {name: one[name] for name in listed}
     assert (one["items"], one["held"], one["credentials"]) == (
         {"prompt": 0, "resource": 0, "template": 0}, [], [],

@@ -4,8 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
+from config.settings import DatabaseSettings
+from tests.fixtures_database import HOST
 from tests.fixtures_gateway import pets
 from tests.gateway.cli.conftest import Toolgate, answering
 
@@ -233,11 +236,37 @@ def test_sources_list_shows_sources_still_to_be_imported(
     said = toolgate("sources", "list", FORCE_COLOR="1").out
     hint = "pets is in the settings, but not imported yet. Now: toolgate sources refresh pets"
     assert hint in said
-    row = "pets  0  http://x  -  -  settings, not imported\n"
+    row = f"pets  0  http://x  {folder / 'pets.json'}  openapi  settings, not imported\n"
     assert toolgate("sources", "list").out == row
+    [source] = toolgate("sources", "list", "--json").json
+    assert (source["name"], source["updated"], source["failure"]) == ("pets", None, None)
     assert hint in toolgate("sources", "show", "pets").err
     assert "1 added" in toolgate("sources", "refresh", "pets").out
     assert [tool["name"] for tool in toolgate("tools", "list", "--json").json] == ["getPet"]
+
+
+def test_sources_list_has_the_reason_of_a_failed_import_until_one_succeeds(
+    with_pets: Toolgate, folder: Path, database_settings: DatabaseSettings
+) -> None:
+    (folder / "toolgate.yaml").write_text(
+        "sources: {gone: {openapi: gone.json}, pets: {openapi: pets.json}}"
+    )
+    with psycopg.connect(database_settings.url, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO import_failure_t (host_id, source, reason) VALUES"
+            " (%(host)s, 'gone', 'gone.json does not exist'), (%(host)s, 'pets', 'no JSON')",
+            {"host": HOST},
+        )
+    pets, gone = with_pets("sources", "list").out.splitlines()
+    assert pets.endswith("cli, failed: no JSON")
+    assert gone.endswith("settings, not imported, failed: gone.json does not exist")
+    reasons = {
+        source["name"]: source["failure"] for source in with_pets("sources", "list", "--json").json
+    }
+    assert reasons == {"pets": "no JSON", "gone": "gone.json does not exist"}
+    assert "failed: gone.json does not exist. Now:" in with_pets("sources", "show", "gone").err
+    assert with_pets("sources", "refresh", "pets").code == 0
+    assert "failed" not in with_pets("sources", "list").out.splitlines()[0]
 
 
 def test_removing_takes_the_tools_too_and_asks_first(with_pets: Toolgate, folder: Path) -> None:

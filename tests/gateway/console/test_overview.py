@@ -44,6 +44,7 @@ async def test_a_source_that_cannot_be_imported_needs_attention(settings: Settin
         _, text = await browser.get("sources")
     assert "In the settings, but not imported yet:" in text
     assert "<bdi>gone</bdi>" in text
+    assert "gone could not be reached: the connection was refused" in text
 
 
 async def test_page_of_limits_names_their_settings(settings: Settings) -> None:

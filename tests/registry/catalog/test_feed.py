@@ -23,7 +23,7 @@ from registry.database.tenants import lock_tenant
 from registry.sources.import_specs import ImportSpec
 from registry.sources.imports import Sources
 from registry.sources.source_reader import NO_SERVICES, Lister, Services
-from registry.sources.tool_store import ToolStore
+from registry.sources.tool_store import ImportFailure, ToolStore
 from schemas.hybrid import Action
 from schemas.tool import Tool
 from tests.fixtures_database import HOST
@@ -110,6 +110,16 @@ async def test_a_source_that_fails_keeps_no_other_back(
         assert feed.state.loaded
         assert feed.state.is_degraded
         assert len(names(feed)) == 5
+        crashing, missing = await failures_of(feed)
+        assert (crashing.source, crashing.reason[:14]) == ("crashing", "internal error")
+        assert (missing.source, "nowhere.json" in missing.reason) == ("missing", True)
+    async with feeding(database_settings, {"pets": sources["pets"]}) as feed:
+        assert await failures_of(feed) == []
+
+
+async def failures_of(feed: Feed) -> list[ImportFailure]:
+    assert feed.database is not None
+    return await ToolStore(feed.database.pool).failures(HOST)
 
 
 async def test_failed_imports_are_retried(
@@ -126,6 +136,7 @@ async def test_failed_imports_are_retried(
         with anyio.fail_after(DEADLINE_S):
             await changed.wait()
         assert len(names(feed)) == 5
+        assert await failures_of(feed) == []
 
 
 async def test_failed_imports_of_sources_outside_the_settings_are_retried(

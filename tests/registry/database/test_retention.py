@@ -63,7 +63,14 @@ BELOW = {  # rows of these end with those of another table, by a foreign key
 CATALOG = {
     *("host_t", "api_t", "api_version_t", "api_endpoint_t", "tool_t", "tool_param_t", "mcp_item_t"),
     *("tool_alias_t", "skill_t", "skill_tool_t", "skill_dependency_t", "agent_definition_t"),
-    *("agent_skill_t", "embedding_model_t", "search_doc_t", "policy_rule_t", "secret_t"),
+    *(
+        "agent_skill_t",
+        "import_failure_t",
+        "embedding_model_t",
+        "search_doc_t",
+        "policy_rule_t",
+        "secret_t",
+    ),
     *(
         "api_key_t",
         "login_user_t",
