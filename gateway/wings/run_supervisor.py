@@ -21,8 +21,8 @@ from msgspec.structs import replace
 from gateway.context import NO_CALL_HEADERS, Context, new_request_id
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.stored_callers import current_caller, later_context, read_caller
-from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.interface import WingParts
+from registry.database.fair_limiter import FairLimiter
 from registry.database.leases import LeasedRow, LeasedRows, LeaseLost
 from registry.database.postgres import AWAY
 from schemas.errors import Unavailable

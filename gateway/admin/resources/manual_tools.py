@@ -34,7 +34,7 @@ from gateway.operations.operation import (
     OperationOutput,
 )
 from gateway.operations.problems import conflict
-from gateway.state.fair_limiter import FairLimiter
+from registry.database.fair_limiter import FairLimiter
 from registry.importers.drafts import truncate
 from registry.sources.tool_store import ToolStore
 from registry.tools.editable_columns import Address, ManualEdit, NewTool

@@ -23,7 +23,7 @@ from gateway.operations.operation import (
 )
 from gateway.operations.paging import ListPage, Paging, place
 from gateway.operations.problems import Mistake, conflict, invalid, not_found
-from gateway.state.fair_limiter import FairLimiter
+from registry.database.fair_limiter import FairLimiter
 from registry.display.discovery_tools import DESCRIBER
 from registry.display.profiles import SelectedProfile
 from registry.display.token_budgets import tokens

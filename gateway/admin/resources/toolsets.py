@@ -24,7 +24,6 @@ from gateway.operations.operation import (
 )
 from gateway.operations.paging import ListPage, Paging
 from gateway.operations.problems import ProblemDetails, conflict, invalid, not_found, sentence
-from gateway.state.fair_limiter import FairLimiter
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.stored_toolsets import (
@@ -35,6 +34,7 @@ from registry.catalog.stored_toolsets import (
     toolset_members,
 )
 from registry.catalog.toolsets import membership
+from registry.database.fair_limiter import FairLimiter
 from schemas.globs import ToolGlobs, wildcards_problem
 
 CHOOSING = {"sources": "sources", "include": "tools", "exclude": "exclude"}  # as matchTools

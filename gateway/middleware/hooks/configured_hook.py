@@ -31,7 +31,7 @@ from config.settings import Settings
 from config.user_modules import load_function
 from gateway.http_client.webhooks import operator_session, request_answer
 from gateway.middleware.circuit_breaker import Circuit
-from gateway.state.fair_limiter import FairLimiter
+from registry.database.fair_limiter import FairLimiter
 from schemas.cel_expressions import Expression, compile_expression
 from schemas.errors import ToolgateError
 from schemas.globs import ToolGlobs

@@ -10,7 +10,6 @@ from config.a2a import A2ASettings
 from gateway.context import Context, Identity, Principal
 from gateway.interfaces import Log
 from gateway.operations.problems import ProblemDetails
-from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.a2a.task_store import (
     A2ATasks,
     Change,
@@ -25,6 +24,7 @@ from gateway.wings.interface import WingParts
 from gateway.wings.run_streams import Outlook, follow_events, stir, stream_of
 from gateway.wings.run_supervisor import HeldRun, RunSupervisor
 from registry.access.approvals import Approvals
+from registry.database.fair_limiter import FairLimiter
 from registry.database.leases import LeaseLost
 from schemas.a2a.errors import UnsupportedOperation
 from schemas.a2a.model import (

@@ -12,7 +12,6 @@ from config.agent import AgentSettings
 from gateway.context import Context, Principal, RunMark
 from gateway.interfaces import Log
 from gateway.operations.problems import ProblemDetails
-from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.agent.conversation_and_run_store import (
     NOTHING,
     Conversations,
@@ -31,6 +30,7 @@ from gateway.wings.models.messages import ChatMessage, ModelFailed
 from gateway.wings.run_streams import stir, stream_of
 from gateway.wings.run_supervisor import HeldRun, RunSupervisor
 from registry.access.approvals import KEPT_DAYS, ApprovalRefused, Approvals
+from registry.database.fair_limiter import FairLimiter
 from registry.database.postgres import Pool
 from schemas.errors import Unavailable
 

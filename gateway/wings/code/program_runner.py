@@ -27,7 +27,6 @@ from gateway.operations.stored_callers import caller_of
 from gateway.policy.approval_gate import write_time
 from gateway.sandbox.jailed_process import SessionEnded
 from gateway.sandbox.program_process import AnswerAsk, Program, ProgramEnd
-from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.code.call_journal import Ask, Journal, NotRepeatable, Steps
 from gateway.wings.code.learned_results import LearnedResults
 from gateway.wings.code.requests_and_views import ProgramView, decode_view, failure_view
@@ -36,6 +35,7 @@ from gateway.wings.code.stored_runs import PendingCall, ProgramRun, StoredProgra
 from gateway.wings.interface import WingParts
 from gateway.wings.run_supervisor import HeldRun, RunSupervisor
 from registry.access.approvals import Approvals, HeldProgram, TooManyWaiting
+from registry.database.fair_limiter import FairLimiter
 from registry.database.leases import LeaseLost
 from registry.database.postgres import AWAY, is_uuid
 from schemas.errors import TooManyRequests

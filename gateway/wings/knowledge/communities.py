@@ -18,13 +18,13 @@ from typing import TypeVar
 from anyio import CapacityLimiter, to_thread
 from psycopg import sql
 
-from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.document_library import Passage
 from gateway.wings.documents.chunking.text_splitting import sentences
 from gateway.wings.knowledge.caller_access import KnowledgeReader
 from gateway.wings.knowledge.chunk_search import EDGES, PERMITTED, chunks_query, passages_by_chunk
 from gateway.wings.knowledge.entities import npmi
 from gateway.wings.knowledge.graph_ranking import MERGES
+from registry.database.fair_limiter import FairLimiter
 from registry.database.postgres import Pool
 from registry.database.sql_fragments import compose
 from registry.search.transaction import LOOKUPS, Transaction, transaction

@@ -16,11 +16,11 @@ import re2
 
 from config.knowledge import KnowledgeSettings
 from gateway.operations.problems import ProblemDetails, invalid
-from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.document_library import Passage
 from gateway.wings.documents.chunking.chunks import line_starts
 from gateway.wings.documents.chunking.data_chunks import SCANNERS, records
 from gateway.wings.knowledge.chunk_filters import STARS, pattern
+from registry.database.fair_limiter import FairLimiter
 from schemas.json_schema.pattern_cost import schema_pattern
 
 PATTERN = 1000  # characters

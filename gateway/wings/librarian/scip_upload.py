@@ -13,11 +13,11 @@ from config.knowledge import CollectionName
 from config.librarian import LibrarianSettings
 from gateway.operations.operation import Operation, OperationInput
 from gateway.operations.problems import invalid
-from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.http_tool_calls import ToolCalls
 from gateway.wings.interface import WingParts
 from gateway.wings.librarian.library_access import WRITE, LibraryAccess, context_of
 from gateway.wings.librarian.scip_format import ScipRefused, read_index
+from registry.database.fair_limiter import FairLimiter
 
 INDEXES = "/librarian/scip"
 OPERATION = "librarian_index"

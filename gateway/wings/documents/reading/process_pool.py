@@ -17,7 +17,6 @@ from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 from msgspec.structs import replace
 
-from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.documents.chunking.chunks import ChunkingOptions
 from gateway.wings.documents.chunking.chunks_by_kind import DEFAULT_CHUNKING
 from gateway.wings.documents.reading.media_types import PARSED_TYPES, media_type
@@ -46,6 +45,7 @@ from gateway.wings.documents.reading.wasm_limits import (
     ChunkerReport,
     WasmLimits,
 )
+from registry.database.fair_limiter import FairLimiter
 
 _COMMAND = (sys.executable, "-I", "-m", "gateway.wings.documents.reading.reader_process")
 _ENVIRONMENT = ("LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR")  # nothing secret

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from gateway.state.fair_limiter import FairLimiter
+from registry.database.fair_limiter import FairLimiter
 
 pytestmark = pytest.mark.anyio
 
