@@ -24,6 +24,7 @@ from registry.catalog.catalog import Catalog
 from registry.catalog.lookup import by_words
 from registry.catalog.tool_lists import searchable_text
 from registry.database.postgres import AWAY
+from registry.database.shared_pool import borrow_for
 from registry.display.discovery_tools import DESCRIBES
 from registry.display.schema_summaries import shorten
 from registry.display.token_budgets import CHARACTERS
@@ -254,7 +255,8 @@ class SearchTools:
     ) -> tuple[list[tuple[Tool, float]], str | None]:
         """The tools with their scores, and a note if the search was degraded or nothing fits."""
         try:
-            result = await self._find(query)
+            with borrow_for(context.principal.key):
+                result = await self._find(query)
         except UNSEARCHABLE:
             ids = None if query.filters.ids is None else set(query.filters.ids)
             tools = [tool for tool in catalog.tools if ids is None or tool.id in ids]

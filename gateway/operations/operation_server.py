@@ -42,6 +42,7 @@ from gateway.state.idempotency import (
     StillRunning,
 )
 from registry.database.postgres import AWAY, unavailability
+from registry.database.shared_pool import borrow_for
 from registry.skills.skill_errors import NoSuchEntry
 from registry.tools.tool_errors import NoSuchTool, ToolChanged
 from schemas.errors import Fault, ToolgateError, TooManyRequests
@@ -320,7 +321,8 @@ def _holds(tag: str | None, match: str | None, unless: str | None) -> bool:
 async def answering(operation: Operation, request: OperationInput) -> Any:
     """The result of the operation; its errors become ProblemDetails."""
     try:
-        return await operation.handle(request)
+        with borrow_for(request.principal.key):
+            return await operation.handle(request)
     except AWAY as error:
         raise unavailable(f"{unavailability(error)}; try again later.") from error
     except (psycopg.DataError, psycopg.IntegrityError) as error:

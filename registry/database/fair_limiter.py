@@ -37,7 +37,7 @@ class FairLimiter:
     @asynccontextmanager
     async def turn(self, tenant: str, owner: str) -> AsyncIterator[None]:
         """One place within, for `owner` of `tenant`."""
-        await self._acquire(tenant, owner)
+        await self.acquire(tenant, owner)
         try:
             yield
         finally:
@@ -50,7 +50,8 @@ class FairLimiter:
         self._held.update([(), (tenant,), (tenant, owner)])
         return True
 
-    async def _acquire(self, tenant: str, owner: str) -> None:
+    async def acquire(self, tenant: str, owner: str) -> None:
+        """Take a place, once it is the turn of `owner`, until `release`."""
         if self.take(tenant, owner):
             return
         turn = anyio.Event()

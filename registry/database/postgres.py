@@ -32,6 +32,7 @@ from registry.database.embedded_server import DatabaseError, Embedded
 from registry.database.migrate import REGISTRY, ChangedMigration, Component, migrations
 from registry.database.migrate import migrate as apply_migrations
 from registry.database.move_mark import closed_mark
+from registry.database.shared_pool import SharedPool
 from registry.database.silent_server import BoundedConnection, ServerProbes
 
 # A refused connection has no SQLSTATE, only the message of the server or libpq.
@@ -440,7 +441,7 @@ def _pool(settings: Settings, probes: ServerProbes, size: int, timeout_s: float)
         await connection.execute(bound)
         await connection.set_autocommit(False)
 
-    return AsyncConnectionPool(
+    return SharedPool(
         probes.conninfo,
         connection_class=BoundedConnection,
         configure=set_bounds,

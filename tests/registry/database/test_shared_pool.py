@@ -1,0 +1,90 @@
+"""Connections of the pool, shared out among callers."""
+
+import anyio
+import msgspec
+import pytest
+from psycopg_pool import PoolTimeout
+
+from config.settings import DatabaseSettings
+from registry.database.postgres import Database, Pool, borrow
+from registry.database.shared_pool import Caller, borrow_for
+from tests.polling import until
+
+pytestmark = pytest.mark.anyio
+
+ANN, BEN, EVE = ("tenant", "ann"), ("tenant", "ben"), ("other tenant", "eve")
+
+
+class Holders:
+    """Tasks that hold connections of a pool until `end` is set."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self.end = anyio.Event()
+        self.held: list[Caller] = []
+        self.late: list[Caller] = []
+
+    async def hold(self, caller: Caller) -> None:
+        try:
+            with borrow_for(caller):
+                async with borrow(self._pool):
+                    self.held.append(caller)
+                    await self.end.wait()
+        except PoolTimeout:
+            self.late.append(caller)
+
+
+async def test_many_requests_of_one_caller_leave_connections_to_others(
+    database_settings: DatabaseSettings,
+) -> None:
+    settings = msgspec.structs.replace(database_settings, pool_max=4)
+    async with Database.open(settings, wait=False) as database:
+        holders = Holders(database.pool)
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(20):
+                    tasks.start_soon(holders.hold, ANN)
+                await until(lambda: len(holders.held) == 3)
+                async with borrow(database.pool):  # of the gateway itself
+                    pass
+                tasks.start_soon(holders.hold, BEN)
+                await until(lambda: BEN in holders.held)
+                assert holders.held.count(ANN) == 3
+                holders.end.set()
+        assert holders.held.count(ANN) == 20
+
+
+async def test_the_next_connection_goes_to_the_next_caller(
+    database_settings: DatabaseSettings,
+) -> None:
+    settings = msgspec.structs.replace(database_settings, pool_max=1)
+    async with Database.open(settings, wait=False) as database:
+        holders, first = Holders(database.pool), Holders(database.pool)
+        holders.end.set()
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(first.hold, ANN)
+                await until(lambda: first.held)
+                for caller in (ANN, ANN, ANN, BEN, EVE):
+                    tasks.start_soon(holders.hold, caller)
+                await anyio.wait_all_tasks_blocked()
+                first.end.set()
+        assert holders.held == [ANN, EVE, BEN, ANN, ANN]
+
+
+async def test_a_turn_that_does_not_come_ends_like_a_pool_without_connections(
+    database_settings: DatabaseSettings,
+) -> None:
+    settings = msgspec.structs.replace(database_settings, pool_max=1, connect_timeout_s=0.5)
+    async with Database.open(settings, wait=False) as database:
+        holders = Holders(database.pool)
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(3):
+                    tasks.start_soon(holders.hold, ANN)
+                await until(lambda: len(holders.late) == 2)
+                holders.end.set()
+        assert (holders.held, holders.late) == ([ANN], [ANN, ANN])
+        with borrow_for(ANN):
+            async with borrow(database.pool):
+                pass
