@@ -44,6 +44,9 @@ T = TypeVar("T")
 MODULES = ("jail_pipes", "javascript")  # modules that programs inside import, before those that do
 LEAST_WAIT_S = 0.05  # between two looks at the CPU time of a process
 START_S = 60.0  # for the process of a session, on a machine under load
+# CPU time of its start, which is no time of its code: 0.2 s, and some seconds on a machine under
+# load. The limit of the process has it besides: it ends what `next_frame` could not.
+START_CPU_S = 10.0
 
 Reason = Literal["refused", "time", "memory", "crashed", "protocol"]
 
@@ -181,7 +184,7 @@ def _plan(limits: CodeLimits, program: str, files: Mapping[str, str]) -> str:
     command = (plan.command[0], "-s", "-P", "-S", "-X", "utf8", "-c", _source(program))
     variables = {**plan.environment, "PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "1"}
     plan = replace(plan, command=command, environment=variables, files=dict(files))
-    cpu_s = math.ceil(limits.session_s) + 1
+    cpu_s = math.ceil(limits.session_s + START_CPU_S)
     return launch_plan(plan, process_limits(plan, limits.memory_bytes, cpu_s), tells=True)
 
 
