@@ -34,7 +34,7 @@ class Holders:
             self.late.append(caller)
 
 
-async def test_many_requests_of_one_caller_leave_connections_to_others(
+async def test_many_requests_of_a_caller_leave_connections_to_other_callers(
     database_settings: DatabaseSettings,
 ) -> None:
     settings = msgspec.structs.replace(database_settings, pool_max=4)
