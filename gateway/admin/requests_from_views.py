@@ -32,8 +32,9 @@ class NotPortable(ValueError):
 
 
 def source_request(view: Json) -> Json | None:
-    """The import of a source; None: it is of tools made by hand, which make it again."""
-    if view["kind"] == MANUAL:
+    """The import of a source; None: tools made by hand, or a wing that is switched on, make it
+    again."""
+    if view["kind"] == MANUAL or facts_of(view["kind"]).own:
         return None
     location, options = view["location"], view["options"] or {}
     if MASK in location or MASK in str(options):

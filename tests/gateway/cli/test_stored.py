@@ -4,11 +4,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import psycopg
 import pytest
 import yaml
 from msgspec.structs import replace
 
 from config.settings import DatabaseSettings, Settings
+from tests.fixtures_database import HOST
 from tests.fixtures_gateway import running
 from tests.gateway.admin.client import KEY, key_file
 from tests.gateway.cli.conftest import Ran, Toolgate
@@ -110,6 +112,22 @@ def test_an_export_makes_the_same_gateway_again(
     assert secret not in text
 
 
+def test_sources_of_wings_are_not_exported(
+    toolgate: Toolgate, database_settings: DatabaseSettings
+) -> None:
+    """A gateway imports them when the wing is switched on, and refuses them in a request."""
+    with psycopg.connect(database_settings.url, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO host_t (host_id, name) VALUES (%s, 'own') ON CONFLICT DO NOTHING", [HOST]
+        )
+        connection.execute(
+            "INSERT INTO api_t (host_id, name, kind, location) VALUES"
+            " (%s, 'events', 'wing', 'wing:events')",
+            [HOST],
+        )
+    assert toolgate("export").out == "toolgate_export: 1\n"
+
+
 def test_changes_and_removals_are_planned_and_made(
     full_gateway: Toolgate, folder: Path, change: Callable[[str, str], None]
 ) -> None:
@@ -194,7 +212,11 @@ def change(folder: Path) -> Callable[[str, str], None]:
         ("rules: {}", "bad.yaml:1: expected toolgate_export: 1"),
         ("toolgate_export: 1\nrule: {}", "bad.yaml:2: rule: there is no such section. Did you"),
         ("toolgate_export: 1\nrules:\n  a:\n    effect: deny\n    tool: [x]",
-         "bad.yaml:5: rules.a.tool: there is no such member"),
+         "bad.yaml:5: rules.a.tool: there is no such member. Did you mean tools?"),
+        ("toolgate_export: 1\nrules:\n  a: {effect: deny, limit: {}}",
+         "bad.yaml:3: rules.a.limit: there is no such member. There are: "),
+        ("toolgate_export: 1\nskills:\n  a: {files: [{path: a.md, contents: x}]}",
+         "bad.yaml:3: skills.a.files.0.contents: there is no such member. Did you mean content?"),
         ("toolgate_export: 1\nrules:\n  a:\n    effect: never",
          "bad.yaml:4: rules.a.effect: invalid"),
         ("toolgate_export: 1\nkeys:\n  a:\n    scopes:\n      - 3",
