@@ -150,8 +150,10 @@ class Document:
             inner = list(_steps(match["path"])) if match else []
             text = _PLACE.sub("", text)
             if unknown := _UNKNOWN.search(text):
+                members = sorted(_members_at(msgspec.inspect.type_info(kind), inner))
+                hint = did_you_mean(unknown["name"], members) or f"There are: {', '.join(members)}."
                 inner.append(unknown["name"])
-                text = "there is no such member"
+                text = f"there is no such member. {hint}"
             raise self.error([*path, *inner], text[:1].lower() + text[1:]) from None
 
     def _check_keys(self, node: Any, path: tuple[str, ...] = ()) -> None:
@@ -178,6 +180,21 @@ class Document:
                 node = node.value[step]
                 line = node.start_mark.line + 1
         return line
+
+
+def _members_at(kind: msgspec.inspect.Type, path: Sequence[str | int]) -> set[str]:
+    """Names of the members that a value at `path` may have, those of all alternatives."""
+    match kind:
+        case msgspec.inspect.UnionType(types):
+            return set().union(*(_members_at(alternative, path) for alternative in types))
+        case msgspec.inspect.StructType(fields=members) if not path:
+            return {member.encode_name for member in members}
+        case msgspec.inspect.StructType(fields=members):
+            within = [member.type for member in members if member.encode_name == path[0]]
+            return set().union(*(_members_at(member, path[1:]) for member in within))
+        case msgspec.inspect.CollectionType(item_type) if path:
+            return _members_at(item_type, path[1:])
+    return set()
 
 
 def _steps(path: str) -> Iterator[str | int]:
