@@ -36,6 +36,7 @@ GetDatabase = Callable[[], Database | None]
 """The database; None until it has answered for the first time."""
 
 PURPOSE = b"toolgate state"  # personalisation of digests, unique to this use
+SEAL = b"toolgate seal"  # the same, for the secret of another store
 _records = msgspec.json.Decoder(SessionRecord)
 
 CHANNEL = "toolgate_state"
@@ -195,6 +196,13 @@ class PostgresSessions:
             )
             secret: bytes = (await only_row(rows))[0]
         return secret
+
+
+async def derive_secret(database: GetDatabase, place: str) -> bytes:
+    """Secret for a place in another store, the same for all gateways of a database, derived from
+    its secret. Raises Unavailable."""
+    secret = await PostgresSessions(database).secret()
+    return blake2b(place.encode(), key=secret, digest_size=32, person=SEAL).digest()
 
 
 async def read_installation(database: GetDatabase) -> str:

@@ -8,7 +8,6 @@ duplicate it.
 import itertools
 import logging
 import math
-import secrets
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -211,9 +210,14 @@ class KeyPrefix:
 class RedisSessions:
     shared = True
 
-    def __init__(self, redis: RedisClient, prefix: KeyPrefix) -> None:
+    def __init__(
+        self, redis: RedisClient, prefix: KeyPrefix, new_secret: Callable[[str], Awaitable[bytes]]
+    ) -> None:
+        """`new_secret` gives the secret of a key that a Redis lacks, the same to all gateways of a
+        database: it may have been emptied, while others go on with theirs. Raises Unavailable."""
         self._redis = redis
         self._prefix = prefix
+        self._new_secret = new_secret
         self._put = redis.register_script(PUT)
         self._session = redis.register_script(SESSION)
         self._secret = b""  # as this process knows it
@@ -257,7 +261,7 @@ class RedisSessions:
         with translated_errors():
             key = await self._node_key(node)
             await self._redis.set(key, b"1", px=milliseconds(ttl_s))
-            if self._secret:  # Redis may have been emptied, and gateways that start make another
+            if self._secret:  # Redis may have been emptied
                 await self._redis.set(await self._secret_key(), self._secret, nx=True)
 
     async def is_alive(self, node: str) -> bool:
@@ -267,7 +271,7 @@ class RedisSessions:
     async def secret(self) -> bytes:
         with translated_errors():
             key = await self._secret_key()
-            await self._redis.set(key, self._secret or secrets.token_bytes(SECRET_BYTES), nx=True)
+            await self._redis.set(key, self._secret or await self._new_secret(key), nx=True)
             value: Any = await self._redis.get(key)
         if value is None:
             return await self.secret()  # Redis was emptied in between

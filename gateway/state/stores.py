@@ -17,6 +17,7 @@ from gateway.state.postgres import (
     PostgresCounter,
     PostgresLog,
     PostgresSessions,
+    derive_secret,
     read_installation,
 )
 from schemas.errors import Unavailable
@@ -109,7 +110,7 @@ def _in_redis(settings: StateSettings, retention: Retention, database: GetDataba
     redis = connect(settings.redis_url, settings.timeout_s, settings.connections)
     prefix = KeyPrefix(redis, settings.redis_prefix, partial(read_installation, database))
     log = RedisLog(redis, retention.events, retention.seconds, OWN_LIMITS, prefix=prefix)
-    sessions = RedisSessions(redis, prefix)
+    sessions = RedisSessions(redis, prefix, partial(derive_secret, database))
     return Stores(
         log,
         RedisLog(redis, ALL_EVENTS, retention.answers_s, prefix=prefix),

@@ -489,12 +489,24 @@ async def test_a_limit_recovers_within_its_window_when_the_clock_of_the_store_go
                 await anyio.sleep(verdict.retry_after_s)
 
 
+async def test_a_gateway_started_after_redis_was_emptied_makes_the_secret_of_the_others(
+    redis_server: RedisServer, database_settings: DatabaseSettings
+) -> None:
+    """Before their next heartbeat, too."""
+    async with in_redis(redis_server, database_settings).nodes() as nodes:
+        secret = await nodes.a.sessions.secret()
+        with redis_server.client() as client:
+            client.flushall()
+        assert await nodes.b.sessions.secret() == secret
+
+
 async def test_the_secret_of_running_gateways_returns_to_an_emptied_redis(
     redis_server: RedisServer, database_settings: DatabaseSettings
 ) -> None:
     async with in_redis(redis_server, database_settings).nodes() as nodes:
-        secret = await nodes.a.sessions.secret()
-        with redis_server.client() as client:
+        with redis_server.client() as client:  # of a release that made another one
+            client.set("toolgate:secret", secret := bytes(range(32)))
+            assert await nodes.a.sessions.secret() == secret
             client.flushall()
         await nodes.a.sessions.beat("a", 60)
         assert await nodes.b.sessions.secret() == secret
