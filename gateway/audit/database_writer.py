@@ -4,7 +4,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, LiteralString
 
@@ -58,6 +58,8 @@ log = logging.getLogger("toolgate.audit")
 STORE_S = 30.0  # for one batch
 RETRY_S = 1.0  # until the next database attempt
 SETTLE_S = 10.0  # wait for the database at shutdown
+# Steps of the clock beyond this are no corrections of a running clock, which a chain sits out.
+SET_BACK = timedelta(minutes=1)
 
 
 def _copy() -> LiteralString:
@@ -209,7 +211,8 @@ class AuditWriter:
         self._entries: list[AuditEntry] = []  # not in the chain yet
         self._lines: list[Line] = []  # in the chain, neither spooled nor stored
         self._moved = 0.0  # monotonic time of the last change of the first line
-        self._last = datetime.fromtimestamp(0, UTC)
+        self._last = self._linked = datetime.fromtimestamp(0, UTC)
+        self._is_set_back = False  # the clock, and the chain goes on with the time before
         self._full = anyio.Event()  # a full batch of entries
         self._ready = anyio.Event()  # records to store
         self._opening, self._linking, self._storing = anyio.Lock(), anyio.Lock(), anyio.Lock()
@@ -249,8 +252,14 @@ class AuditWriter:
             self._full.set()
 
     def now(self) -> datetime:
-        """Non-decreasing clock for `recorded_ts`: time in a chain never goes back."""
-        self._last = max(self._last, datetime.now(UTC))
+        """Clock for `recorded_ts`. It does not go back, since time in a chain never does, unless it
+        was set back by more than SET_BACK: then another chain begins."""
+        clock = datetime.now(UTC)
+        if clock > self._last:
+            self._last = clock
+        elif (back := self._last - clock) > SET_BACK:
+            self._is_set_back, self._last = True, clock
+            log.warning("audit_clock_set_back", extra={"by_s": back.total_seconds()})
         return self._last
 
     async def begin(self, pool: Pool) -> None:
@@ -277,13 +286,13 @@ class AuditWriter:
             while not self._unavailable and self._has_backlog():
                 await self._gather()
                 await self._store_some()
-        await self._spool_lines()
+        await self._spool_all()
 
     async def close(self) -> None:
         """Spool the remaining records and close, after the last entry."""
         if self.waiting:
             await self._open([])
-            await self._spool_lines()
+            await self._spool_all()
         if self.spool is not None:
             self.spool.close()
         if self.waiting:
@@ -301,13 +310,7 @@ class AuditWriter:
         async with self._opening:
             if self._chain is not None:
                 return
-            chain = Chain(
-                self._host_id,
-                node=socket.gethostname(),
-                started=self.now(),
-                key=self.key,
-                seen=heads,
-            )
+            chain = self._make_chain(self.now(), heads)
             spool = Spool(self._spool_dir, self._settings.spool_bytes, chain.id)
             try:
                 await to_thread.run_sync(spool.open)
@@ -315,6 +318,36 @@ class AuditWriter:
                 reason = f"{self._spool_dir}: {error.strerror or error}"
                 log.error("audit_spool_unusable", extra={"reason": reason})
             self._chain, self.spool = chain, spool
+
+    def _make_chain(self, started: datetime, seen: Sequence[Head]) -> Chain:
+        node = socket.gethostname()
+        return Chain(self._host_id, node=node, started=started, key=self.key, seen=seen)
+
+    async def _follow_clock(self) -> bool:
+        """Begin another chain for records of an earlier time, once those before are stored or on
+        disk; returns whether it did."""
+        if self._unavailable:
+            await self._spool_lines()
+        async with self._storing, self._linking:
+            is_next = self._entries and not self._count_linkable(1)
+            if not is_next or self._lines or self._chain is None or self.spool is None:
+                return False
+            seen = [self._chain.head] if self.spool.empty else []  # what is stored
+            self._chain = self._make_chain(self._entries[0].recorded_ts, seen)
+            self._linked = self._entries[0].recorded_ts
+            self._is_set_back = self._count_linkable(None) is not None
+            await to_thread.run_sync(self.spool.turn_to, self._chain.id)
+            self._link()
+        return True
+
+    def _count_linkable(self, limit: int | None) -> int | None:
+        """Number of entries, `limit` at most, that come before the clock was set back."""
+        before = self._linked
+        for count, entry in enumerate(self._entries[:limit]):
+            if before - entry.recorded_ts > SET_BACK:
+                return count
+            before = entry.recorded_ts
+        return limit
 
     async def _gather(self) -> None:
         """Chain the queued entries; spool them unless the database keeps up."""
@@ -324,6 +357,8 @@ class AuditWriter:
                     self._link(PIECE)
                     await anyio.lowlevel.checkpoint()
             self._link()
+        if self._is_set_back:
+            await self._follow_clock()
         if (
             self._unavailable
             or self._is_late()
@@ -344,12 +379,14 @@ class AuditWriter:
         return many or (is_stalled and bool(self._lines))
 
     def _link(self, limit: int | None = None) -> None:
-        if self._chain is not None and self._entries:
+        if self._is_set_back:
+            limit = self._count_linkable(limit)
+        if self._chain is not None and (entries := self._entries[:limit]):
             if not self._lines:
                 self._moved = time.monotonic()
-            entries = self._entries[:limit]
             del self._entries[:limit]
             self._lines += self._chain.link(entries)
+            self._linked = entries[-1].recorded_ts
 
     async def _spool_lines(self) -> None:
         """Spool all records, even those being stored right now: inserts are idempotent."""
@@ -366,6 +403,12 @@ class AuditWriter:
                 return
             self._forget(lines)
             self.spooled += len(lines)
+
+    async def _spool_all(self) -> None:
+        """Spool the records of all chains."""
+        await self._spool_lines()
+        while self._is_set_back and await self._follow_clock():
+            await self._spool_lines()
 
     def _forget(self, lines: Sequence[Line]) -> None:
         last = lines[-1].sequence

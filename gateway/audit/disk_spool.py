@@ -111,6 +111,12 @@ class Spool:
             if self._sizes[path] >= FILE_BYTES:
                 self._end()
 
+    def turn_to(self, chain_id: str) -> None:
+        """Append records of another chain from now on."""
+        with self._turn:
+            self._end()
+            self._chain_id = chain_id
+
     def batch(self, limit: int) -> Batch | None:
         """The oldest records, at limit `limit`; the same ones until `stored`; None: empty."""
         with self._turn:

@@ -179,6 +179,10 @@ class Chain:
         self._hash = first_hash(key, self.header)
         self._sequence = 0
 
+    @property
+    def head(self) -> Head:
+        return Head(self.id, self._sequence, self._hash.hex())
+
     def link(self, entries: Iterable[AuditEntry]) -> list[Line]:
         """Append entries to the chain."""
         lines, key, before, sequence = [], self._key, self._hash, self._sequence

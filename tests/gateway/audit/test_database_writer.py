@@ -2,6 +2,7 @@
 
 import json
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from functools import partial
 
 import anyio
@@ -11,6 +12,7 @@ from psycopg.rows import dict_row
 
 from gateway.audit.database_writer import store
 from gateway.audit.records import Chain, entry_of
+from gateway.audit.verification import verify
 from registry.database.postgres import borrow
 from schemas.errors import Unavailable
 from tests.fixtures_database import HOST
@@ -179,11 +181,40 @@ async def test_a_full_disk_holds_records_back_until_the_database_is_there(databa
     assert await stored_subjects(database) == [f"tool_{n}" for n in range(20)]
 
 
-async def test_time_in_a_chain_does_not_go_back(spool):
+async def test_small_steps_back_of_the_clock_are_sat_out(spool):
     subject = writer(spool)
-    first = subject.now()
-    subject._last = first.replace(year=first.year + 1)  # the clock was set back
-    assert subject.now() == first.replace(year=first.year + 1)
+    ahead = subject._last = subject.now() + timedelta(seconds=50)
+    assert subject.now() == ahead
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_another_chain_begins_where_the_clock_was_set_back(database, spool, is_away):
+    pool = Pool(database)
+    pool.there = not is_away
+    subject = through(pool, spool)
+    async with running(subject):
+        ahead = subject._last = subject.now() + timedelta(days=1)
+        for number in range(3):
+            subject.add(entry(number, recorded_ts=ahead))
+        present = subject.now()
+        assert present < ahead
+        for number in range(3, 6):
+            subject.add(entry(number, recorded_ts=present))
+        done = {"spooled": 6} if is_away else {"written": 6}
+        await eventually(lambda: _has(subject, **done))
+    pool.there = True
+    async with running(through(pool, spool)) as _:
+        pass
+    async with borrow(database.pool) as connection:
+        rows = await connection.execute(
+            "SELECT array_agg(subject ORDER BY sequence), min(recorded_ts), max(recorded_ts)"
+            " FROM audit_t GROUP BY chain_id ORDER BY 2 DESC"
+        )
+        chains = await rows.fetchall()
+    names = [f"tool_{number}" for number in range(6)]
+    assert chains == [(names[:3], ahead, ahead), (names[3:], present, present)]
+    report = await verify(database.pool, HOST, subject.key)
+    assert (report.records, report.problems) == (6, [])
 
 
 async def test_odd_names_are_kept(database, spool):
