@@ -319,9 +319,9 @@ class AuditWriter:
                 log.error("audit_spool_unusable", extra={"reason": reason})
             self._chain, self.spool = chain, spool
 
-    def _make_chain(self, started: datetime, seen: Sequence[Head]) -> Chain:
+    def _make_chain(self, start: datetime, heads: Sequence[Head]) -> Chain:
         node = socket.gethostname()
-        return Chain(self._host_id, node=node, started=started, key=self.key, seen=seen)
+        return Chain(self._host_id, node=node, started=start, key=self.key, seen=heads)
 
     async def _follow_clock(self) -> bool:
         """Begin another chain for records of an earlier time, once those before are stored or on

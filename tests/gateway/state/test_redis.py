@@ -489,7 +489,7 @@ async def test_a_limit_recovers_within_its_window_when_the_clock_of_the_store_go
                 await anyio.sleep(verdict.retry_after_s)
 
 
-async def test_a_gateway_started_after_redis_was_emptied_makes_the_secret_of_the_others(
+async def test_gateways_make_the_same_secret_for_an_emptied_redis(
     redis_server: RedisServer, database_settings: DatabaseSettings
 ) -> None:
     """Before their next heartbeat, too."""
