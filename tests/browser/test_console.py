@@ -438,6 +438,12 @@ async def test_the_keyboard_reaches_all_controls_of_the_mouse(
         await expect(visitor.page.get_by_role("dialog")).to_have_count(0)
         await visitor.page.keyboard.press("/")
         assert await visitor.page.evaluate("document.activeElement.id") == "find"
+        menu = visitor.page.locator("details.menu > summary")
+        await menu.press("Enter")
+        await visitor.page.keyboard.press("Tab")
+        await visitor.page.keyboard.press("Escape")
+        await expect(menu).to_be_focused()
+        await expect(visitor.page.locator("details.menu[open]")).to_have_count(0)
 
 
 @pytest.mark.parametrize("locale", ["en-GB", "zh-CN"])

@@ -93,7 +93,12 @@
     }
     if (event.key === "?" && !typing) document.getElementById("help")?.showModal();
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.matches("[data-enter]")) event.target.form.requestSubmit();
-    if (event.key === "Escape") for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
+    if (event.key === "Escape") {
+      for (const menu of document.querySelectorAll("details.menu[open]")) {
+        if (menu.contains(document.activeElement)) menu.querySelector("summary").focus(); // else it is lost
+        menu.open = false;
+      }
+    }
   });
 
   /* Charts: one request for all of them, repeated; a table beside each says the same. */
