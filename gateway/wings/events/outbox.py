@@ -227,9 +227,11 @@ class CompletionOutbox(Tables):
         wait_s = max(answer.retry_s, retry_delay_s(entry.attempt, FIRST_S, LONGEST_S))
         over = answer.gone or entry.age_s + wait_s > GIVE_UP_S
         status = "ACKED" if answer.done else "FAILED" if over else "PENDING"
+        extra = {"invocation": entry.invocation_id, "kind": entry.kind, "reason": answer.error}
         if status == "FAILED":
-            extra = {"invocation": entry.invocation_id, "kind": entry.kind, "reason": answer.error}
             log.warning("completion_not_sent", extra=extra)
+        elif status == "PENDING" and entry.attempt == 1:  # a line for each, not for each attempt
+            log.warning("completion_delayed", extra={**extra, "target": entry.target})
         values = {
             "host": entry.host_id,
             "id": entry.outbox_id,

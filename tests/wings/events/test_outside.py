@@ -319,6 +319,21 @@ async def test_accepted_test_event_enables_a_webhook_of_the_settings_again(
             assert not await is_disabled(client)
 
 
+async def test_first_failure_of_a_completion_is_logged_with_its_receiver(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without the line an operator hears of a receiver that fails after three days."""
+    async with serving(Receiver(500)) as url:
+        webhooks = {"crm": EventWebhook(url=url, secret=NEW, private=True)}
+        async with running(with_events(settings, webhooks=webhooks)) as client:
+            await invoke_skill(client, "getPet", {"id": 7}, replyTo="webhook:crm")
+            records = await until(
+                lambda: [r for r in caplog.records if r.message == "completion_delayed"]
+            )
+    [record] = records
+    assert (record.__dict__["target"], record.__dict__["reason"]) == ("crm", "status 500")
+
+
 async def is_disabled(client: Client) -> bool:
     [webhook] = (await got(client, HOOKS))[1]["items"]
     return bool(webhook.get("disabled", False))
