@@ -1,16 +1,25 @@
 """Statements composed once, and pieces of them that caches have as keys."""
 
+import re
 from dataclasses import dataclass
 from typing import LiteralString
 
 from psycopg import sql
 from psycopg.abc import AdaptContext
 
+# A quoted text, or the indentation of a line.
+_INDENTATION = re.compile(rb"('[^']*')|\n\s+")
+
 
 def compose(template: LiteralString, **parts: sql.Composable) -> bytes:
     """The statement of a template with its parts: the same bytes each time, so that psycopg
-    prepares it once. Parts are pieces of SQL; psycopg would take plain values for literals."""
-    return sql.SQL(template).format(**parts).as_bytes()
+    prepares it once. Parts are pieces of SQL; psycopg would take plain values for literals.
+
+    Lines lose their indentation: psycopg parses a statement of more than 4,096 bytes again each
+    time.
+    """
+    statement = sql.SQL(template).format(**parts).as_bytes()
+    return _INDENTATION.sub(lambda match: match[1] or b"\n", statement)
 
 
 @dataclass(frozen=True)

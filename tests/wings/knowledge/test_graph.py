@@ -5,12 +5,20 @@ import pytest
 from gateway.operations.problems import ProblemDetails
 from gateway.wings.document_library import Passage
 from gateway.wings.knowledge import graph_ranking
+from gateway.wings.knowledge.chunk_search import PERMITTED
 from gateway.wings.knowledge.communities import central, communities
 from gateway.wings.knowledge.entities import npmi
-from gateway.wings.knowledge.graph_ranking import Edge, page_ranked, prefer_named, raise_linked
+from gateway.wings.knowledge.graph_ranking import (
+    Edge,
+    edges,
+    page_ranked,
+    prefer_named,
+    raise_linked,
+)
 from tests.wings.knowledge.rig import KnowledgeRig
 
 pytestmark = pytest.mark.anyio
+PARSED_ONCE = 4096  # bytes of a statement whose parse psycopg keeps
 
 BOOK = {
     "Aldri": "# Aldri Annet\n\nA film of 1930 that was directed by Tancred Ibsen.",
@@ -430,3 +438,7 @@ def test_chunks_without_a_name_of_the_edges_score_half() -> None:
     halved = scores | {"b": 0.6 * graph_ranking.UNNAMED_FACTOR}
     assert prefer_named(scores, [Edge("a", "x", "c")]) == pytest.approx(halved)
     assert prefer_named(scores, []) == scores
+
+
+def test_statements_of_the_graph_are_parsed_once() -> None:
+    assert max(len(edges(PERMITTED, None, about=about)) for about in (True, False)) <= PARSED_ONCE
