@@ -558,7 +558,9 @@ class SourceOperations:
 
     def _check_ours(self, request: OperationInput, name: str) -> None:
         if self._is_own(request) and name in self._settings_sources():
-            raise conflict(f"What {name} is stands in the settings of the gateway.")
+            raise conflict(
+                f"The source {name} is one of the settings: change it there (sources.{name})."
+            )
 
     def _is_own(self, request: OperationInput) -> bool:
         return self._dependencies.is_own(request)

@@ -278,7 +278,7 @@ def test_removing_takes_the_tools_too_and_asks_first(with_pets: Toolgate, folder
     ran = with_pets("sources", "remove", "pets", "--yes")
     assert (ran.code, ran.err) == (
         1,
-        "toolgate: What pets is stands in the settings of the gateway.\n",
+        "toolgate: The source pets is one of the settings: change it there (sources.pets).\n",
     )
     settings.unlink()
     ran = with_pets("sources", "remove", "pets", "--yes")
