@@ -35,7 +35,8 @@ class SharedPool(AsyncConnectionPool[BoundedConnection]):
     def __init__(self, *args: Any, max_size: int, **options: Any) -> None:
         super().__init__(*args, max_size=max_size, **options)
         # The rest is for other callers, who else would wait behind all that one has sent at once.
-        self._turns = FairLimiter(max_size, of_owner=max(1, max_size * 3 // 4))
+        # Some work borrows a second connection.
+        self._turns = FairLimiter(max_size, of_owner=max(2, max_size * 3 // 4))
         self._callers: dict[BoundedConnection, Caller] = {}
 
     async def getconn(self, timeout: float | None = None) -> BoundedConnection:
