@@ -5,7 +5,7 @@ One pass reports every mistake. (msgspec alone stops at the first and reports it
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from difflib import get_close_matches
 from functools import cache
@@ -59,8 +59,7 @@ SECRET_SOURCE_KEYS = (
 )  # keys that hold secrets
 
 
-@dataclass(frozen=True, slots=True)
-class SettingKind:
+class SettingKind(Struct, frozen=True):
     """One annotation without its `| None` and its `Annotated`."""
 
     annotation: Any  # whole, for msgspec

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
+from msgspec import Struct
 
 from schemas.errors import ToolgateError
 
@@ -26,8 +27,7 @@ FILE = "file:"
 FILE_LIMIT_BYTES = 65536
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One mistake. `where` is file:line or the name of an environment variable."""
 
     where: str

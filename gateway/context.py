@@ -105,8 +105,7 @@ Identify = Callable[[MutableMapping[str, Any]], Coroutine[Any, Any, Identity]]
 NOT_MIRRORED: Mapping[str, str] = {}
 
 
-@dataclass(slots=True)
-class AsyncPreference:
+class AsyncPreference(Struct):
     """`Prefer: respond-async` (RFC 7240) of a client, and the address of the job that its call has
     become; "": none."""
 
@@ -291,8 +290,7 @@ class Session:
 REASON_CHARACTERS = 1000  # of a cancellation, as peers pass it on
 
 
-@dataclass(frozen=True, slots=True)
-class Cancellation:
+class Cancellation(Struct, frozen=True):
     """Message of the CancelledError in a task that a peer cancelled: the client of a request, or
     the server that asked for it."""
 

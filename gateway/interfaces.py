@@ -2,9 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.context import Context, Principal, Session
@@ -26,8 +26,7 @@ Handler = Callable[[Context, Request], Awaitable[Any]]
 `Fault`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True):
     """The messages that one chain of middleware serves: of one revision, and of one method."""
 
     revision: Revision
@@ -72,8 +71,7 @@ class Guard(Protocol):
         call returns the wrapped coroutine: one of its own would be resumed with every answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class RepeatableCommand:
+class RepeatableCommand(Struct, frozen=True):
     """A command with an Idempotency-Key."""
 
     principal: Principal
@@ -134,8 +132,7 @@ class Relay(Protocol):
         """Undo one `watch`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     id: str  # unique in its stream, and later ones are greater; visible ASCII without "."
     data: bytes
 
@@ -243,8 +240,7 @@ class SessionStore(Protocol):
         """32 random bytes that all nodes of this store share."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     granted: int  # uses
     remaining: int  # further uses that would be allowed now
     retry_after_s: float  # until the next use is allowed; 0 when granted
@@ -318,32 +314,33 @@ class PersonEraser(Protocol):
     async def erase_person(self, person: ErasedPerson) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Events(CatalogEvents):
+class Events(CatalogEvents, frozen=True):
     """Events of one gateway process: made first, and handed to each part when it is made."""
 
-    rules_changed: Signal[str] = field(default_factory=Signal)
+    rules_changed: Signal[str] = msgspec.field(default_factory=Signal)
     """The policy rules of a tenant differ from those before."""
 
-    source_recovered: Signal[str] = field(default_factory=Signal)
+    source_recovered: Signal[str] = msgspec.field(default_factory=Signal)
     """The server of a source answers again."""
 
-    watch_changed: AsyncSignal[tuple[str, str | None], str, bool] = field(
+    watch_changed: AsyncSignal[tuple[str, str | None], str, bool] = msgspec.field(
         default_factory=AsyncSignal
     )
     """A resource (tenant and toolset, URI) got its first listener here (True), or lost its last
     one. Listeners raise Fault when its server refuses."""
 
-    subscription_changed: AsyncSignal[Session, SessionChange] = field(default_factory=AsyncSignal)
+    subscription_changed: AsyncSignal[Session, SessionChange] = msgspec.field(
+        default_factory=AsyncSignal
+    )
     """A client subscribed to a resource or unsubscribed; awaited until it is stored."""
 
-    session_ended: Signal[Session] = field(default_factory=Signal)
+    session_ended: Signal[Session] = msgspec.field(default_factory=Signal)
     """A session is no longer open here: at each node that had it, also when that shuts down and
     others continue with it. Opened elsewhere, its principal has no more than its id and tenant."""
 
-    person_erased: AsyncSignal[str, str] = field(default_factory=AsyncSignal)
+    person_erased: AsyncSignal[str, str] = msgspec.field(default_factory=AsyncSignal)
     """All that is held of a person (tenant, id of its principal) is erased; awaited until the
     listeners have erased theirs."""
 
-    draining: Signal[()] = field(default_factory=Signal[()])
+    draining: Signal[()] = msgspec.field(default_factory=Signal[()])
     """A graceful shutdown begins: no new work, and streams are closed."""

@@ -5,7 +5,6 @@ executed by the upstream that `gateway/app/` registers for its class. Behaviour 
 between kinds is read from the binding: its `facts`, and the properties of `Binding`.
 """
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -110,8 +109,7 @@ class Pagination(Struct, frozen=True, omit_defaults=True):
     integers: tuple[str, ...] = ()  # of these arguments, those that are whole numbers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KindFacts:
+class KindFacts(Struct, frozen=True, kw_only=True):
     """Facts of a kind of tool, on which the gateway's behaviour depends; by default none is
     special."""
 

@@ -182,8 +182,7 @@ class GraphQLOptions(ImportOptions, frozen=True, omit_defaults=True):
 Options = ImportOptions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceFacts:
+class SourceFacts(Struct, frozen=True, kw_only=True):
     """Facts of a kind of source, on which the gateway's behaviour depends; by default none is
     special."""
 
@@ -208,8 +207,7 @@ class SourceFacts:
         return not (self.server or self.loaded)
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """A kind of tool. Its name is the tag of its bindings, and the kind of its sources."""
 
     binding: type[Binding]

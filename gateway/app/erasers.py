@@ -147,7 +147,7 @@ def rows_of_costs(pool: GetPool, flush: Callable[[], Awaitable[None]]) -> HeldRo
     )  # fmt: skip
 
 
-class _Whole(HeldRows):
+class _Whole(HeldRows, frozen=True, kw_only=True):
     """Rows that another part erases whole, with all that belongs to them."""
 
     async def erase_person(self, person: ErasedPerson) -> int:

@@ -14,7 +14,6 @@ import logging
 import os
 import threading
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime
 from io import BufferedReader
 from pathlib import Path
@@ -43,10 +42,9 @@ class _Written(Struct):
 _entry_decoder = msgspec.json.Decoder(_Written)
 
 
-@dataclass(slots=True)
-class Batch:
+class Batch(Struct):
     header: bytes
-    lines: list[Line] = field(default_factory=list)
+    lines: list[Line] = []
 
 
 class Spool:

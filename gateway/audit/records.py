@@ -9,7 +9,6 @@ records stays the same.
 import hashlib
 import hmac
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 from uuid import uuid4
@@ -110,8 +109,7 @@ def seal(key: bytes, chain_id: str, last: tuple[int, bytes], removed: tuple[int,
     return link_hash(key, b"", text.encode())
 
 
-@dataclass(frozen=True, slots=True)
-class ChainEnd:
+class ChainEnd(Struct, frozen=True):
     """The row of a chain: sequence and hash of its last record, and of the last one removed."""
 
     chain_id: str

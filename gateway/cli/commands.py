@@ -5,8 +5,9 @@ the operation; a row adds what only a command line has.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from config.settings import Settings
 from gateway.operations.operation import Operation
@@ -14,15 +15,14 @@ from gateway.operations.operation import Operation
 RESOURCES = "gateway.admin.resources."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandRow:
+class CommandRow(Struct, frozen=True, kw_only=True):
     operation: str
     summary: str = ""  # "": that of the operation
     arguments: tuple[str, ...] = ()  # members that are arguments, behind those of the path
-    options: Mapping[str, str] = field(default_factory=dict)  # other words for members
-    metavars: Mapping[str, str] = field(default_factory=dict)
-    texts: Mapping[str, str] = field(default_factory=dict)  # help of members, instead of theirs
-    members: Mapping[str, Any] = field(default_factory=dict)  # members that the word says
+    options: Mapping[str, str] = {}  # other words for members
+    metavars: Mapping[str, str] = {}
+    texts: Mapping[str, str] = {}  # help of members, instead of theirs
+    members: Mapping[str, Any] = {}  # members that the word says
     body: str = ""  # metavar of the argument that is the whole body
     each: bool = False  # the last name of the path may be repeated
     confirms: bool | None = None  # whether a person confirms; None: where something is removed
@@ -60,8 +60,7 @@ def _unused_keys(settings: Settings) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandGroup:
+class CommandGroup(Struct, frozen=True, kw_only=True):
     help: str
     resources: tuple[str, ...]  # "module:class" with the rows of the operations
     rows: Mapping[str, CommandRow | Hand]

@@ -4,7 +4,6 @@ Knows no queue and no database: see `gateway.operations.job_runner`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol
 
 from msgspec import Meta, Raw, Struct
@@ -18,8 +17,7 @@ JobState = Literal["waiting", "running", "succeeded", "failed", "cancelled"]
 END_STATES: tuple[JobState, ...] = ("succeeded", "failed", "cancelled")
 
 
-@dataclass(frozen=True, slots=True)
-class AsJob:
+class AsJob(Struct, frozen=True):
     """How an operation runs as a job."""
 
     always: bool = False  # False: only for clients that prefer `respond-async`
@@ -51,8 +49,7 @@ NO_JOB: Job = NoJob()
 JobEvent = Literal["started", "succeeded", "failed", "cancelled"]
 
 
-@dataclass(frozen=True, slots=True)
-class JobAct:
+class JobAct(Struct, frozen=True):
     """A start or an end of a job, for the audit log."""
 
     principal: Principal

@@ -4,8 +4,9 @@ A tool's schema has the descriptions of types alone, which models pay for.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 ChoiceKind = Literal[
     "",
@@ -23,8 +24,7 @@ ChoiceKind = Literal[
 """Kinds of things that exist and that a form offers while a person types."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemberText:
+class MemberText(Struct, frozen=True):
     """A title, a sentence of help and an example of a value; several lines for a list."""
 
     title: str

@@ -128,8 +128,7 @@ class OperationInput:
         return self.principal.tenant
 
 
-@dataclass(frozen=True, slots=True)
-class OperationOutput:
+class OperationOutput(Struct, frozen=True):
     """A response with more than its body."""
 
     value: Any

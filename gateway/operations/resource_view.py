@@ -4,14 +4,14 @@ The console draws its pages from them, the command line its tables.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from msgspec import Struct
 
 ColumnKind = Literal["text", "code", "time", "badge", "number", "sentence"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredLinks:
+class StoredLinks(Struct, frozen=True, kw_only=True):
     """Names that an entry is linked with, each by a request of its own."""
 
     section: str  # of the entry in a file: name -> members of the link
@@ -23,8 +23,7 @@ class StoredLinks:
     attribute: str = ""  # member of the body of `adds` that a mapping of names has
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredEntries:
+class StoredEntries(Struct, frozen=True, kw_only=True):
     """How the entries of a view are written to a file, and made from it: operations, by their ids.
 
     `toolgate export` and `apply` work with any view that has it."""
@@ -35,14 +34,13 @@ class StoredEntries:
     body: str = ""  # member of an entry that is the body; "": the entry
     listed: str = ""  # member of the body that has a list of entries; "": it is one entry
     updates: bool = False  # whether `writes` changes an entry that exists, though it is a POST
-    members: Mapping[str, Any] = field(default_factory=dict)  # members of each request
+    members: Mapping[str, Any] = {}  # members of each request
     only: tuple[tuple[str, Any], ...] = ()  # values of members of entries that a file can have
     prints: str = ""  # member of the answer with a secret, which is given once
     links: tuple[StoredLinks, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceView:
+class ResourceView(Struct, frozen=True):
     """A list of entries, each of them, and what may be done with it: operations, by their ids."""
 
     path: str  # one segment of the console's addresses, and the group of its commands

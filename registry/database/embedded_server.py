@@ -36,11 +36,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 import psycopg
+from msgspec import Struct
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
@@ -64,8 +64,7 @@ class DatabaseError(ToolgateError):
     """The database cannot be started, reached or used; the message names the remedy."""
 
 
-@dataclass(frozen=True, slots=True)
-class SystemAccount:
+class SystemAccount(Struct, frozen=True):
     """The system account of the server, when we are root: PostgreSQL refuses to run as root."""
 
     name: str
@@ -86,8 +85,7 @@ class SystemAccount:
         return bool(status.st_mode & stat.S_IXOTH)
 
 
-@dataclass(frozen=True, slots=True)
-class Installation:
+class Installation(Struct, frozen=True):
     """`bin/` of a PostgreSQL installation and its account; None means our own."""
 
     programs: Path

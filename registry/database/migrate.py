@@ -22,6 +22,7 @@ from importlib.resources.abc import Traversable
 from typing import TypeAlias
 
 import psycopg
+from msgspec import Struct
 from psycopg import AsyncConnection
 
 from registry.database.embedded_server import DatabaseError
@@ -41,8 +42,7 @@ class ChangedMigration(DatabaseError):
     """A database has tables that are not those of this release, and cannot be changed to them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Component:
+class Component(Struct, frozen=True):
     """A part of the product with its own tables, and the folder of its migrations."""
 
     name: str
@@ -69,8 +69,7 @@ class Migration:
         return f"{self.component}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class MigrationState:
+class MigrationState(Struct, frozen=True):
     """One migration and when it was applied; None: it is pending."""
 
     component: str

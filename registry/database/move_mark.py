@@ -1,16 +1,15 @@
 """Mark of a database that is being moved, or was moved to another server."""
 
-from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
+from msgspec import Struct
 from psycopg import AsyncConnection
 
 MARK_PREFIX = "toolgate database move: "
 
 
-@dataclass(frozen=True, slots=True)
-class ClosedMark:
+class ClosedMark(Struct, frozen=True):
     """The comment of a database that is being moved, or was moved, and is closed.
 
     Owners may set comments; settings of our own are for superusers, which managed servers lack.

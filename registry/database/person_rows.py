@@ -5,10 +5,10 @@ Erasing twice is the same as erasing once: a condition matches no row that is bl
 
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, LiteralString
 
 import msgspec
+from msgspec import Struct
 from psycopg import sql
 
 from registry.database.postgres import Pool, borrow
@@ -18,8 +18,7 @@ BATCH = 500  # rows of a transaction
 _LETTER, _JOINT = "[[:alnum:]_]", "[-.:@+]"  # of ids
 
 
-@dataclass(frozen=True, slots=True)
-class ErasedPerson:
+class ErasedPerson(Struct, frozen=True):
     """A person whose data is counted or erased."""
 
     tenant: str
@@ -42,8 +41,7 @@ class ErasedPerson:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldRows:
+class HeldRows(Struct, frozen=True, kw_only=True):
     """Rows of a table, which is r in its condition. Implements `PersonEraser`."""
 
     place: str

@@ -4,7 +4,7 @@ A token counts as 4 characters of JSON as it is sent: close enough to compare an
 every model and without its tokenizer. (Lists of real tools have between 3.5 and 4.5.)
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from config.settings import Budgets
 
@@ -19,8 +19,7 @@ def tokens(text: str | bytes) -> int:
     return -(-length // CHARACTERS)
 
 
-@dataclass(frozen=True, slots=True)
-class TextLimits:
+class TextLimits(Struct, frozen=True):
     """Space for one tool in a list."""
 
     tool: int  # characters

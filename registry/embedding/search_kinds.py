@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from anyio.lowlevel import checkpoint
+from msgspec import Struct
 from psycopg import AsyncConnection, sql
 
 from registry.embedding.texts import ToolFields, skill_text, tool_text
@@ -26,8 +27,7 @@ _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,31}\Z")  # names end up in those of 
 Key: TypeAlias = tuple[str, str]  # host_id, entity_id
 
 
-@dataclass(frozen=True, slots=True)
-class SourceText:
+class SourceText(Struct, frozen=True):
     text: str  # input of the model; a blank text needs no task
     source_hash: str  # of entity_source_v.source_text
 

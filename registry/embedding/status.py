@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from msgspec import Struct
 from psycopg.rows import class_row
 
 from registry.database.postgres import Pool, borrow
@@ -27,8 +28,7 @@ class EmbeddingCounts:
     blank: int
 
 
-@dataclass(frozen=True, slots=True)
-class FailureCount:
+class FailureCount(Struct, frozen=True):
     """A reason why texts have no vector, and how many it affects."""
 
     error: str
@@ -43,8 +43,7 @@ class EmbeddingStatus:
     failed: tuple[FailureCount, ...]  # most frequent reasons first
 
 
-@dataclass(frozen=True, slots=True)
-class EntityEmbedding:
+class EntityEmbedding(Struct, frozen=True):
     """Status of one entity; `model` is the target, or the serving model while the target has no
     vector of it."""
 

@@ -15,9 +15,9 @@ stay, and serve again when the same model comes back.
 
 import hashlib
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
 from psycopg import AsyncConnection, sql
 
 from config.value_types import VECTOR_DIMENSION
@@ -80,8 +80,7 @@ def _hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:_HASH]
 
 
-@dataclass(frozen=True, slots=True)
-class Models:
+class Models(Struct, frozen=True):
     """The target and serving models, by label; None: no model."""
 
     target: str | None

@@ -26,7 +26,8 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from registry.names.uris import looks_wrapped, wrap_uri
 from schemas.binding import Does
@@ -221,8 +222,7 @@ PLAIN_CANDIDATES = 3  # the first candidates: a previous name among them is kept
 Candidates = Callable[[], Iterator[str]]  # candidate names of one entry, best first
 
 
-@dataclass(frozen=True, slots=True)
-class Naming:
+class Naming(Struct, frozen=True):
     """Naming rule of one source."""
 
     source: str

@@ -9,9 +9,10 @@ so expressions of all levels are read, leniently, by the characters that they ca
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from schemas.mcp.references import UI
 
@@ -103,8 +104,7 @@ class UriBits:
         return bits
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(Struct, frozen=True):
     """A URI template, split at its expressions."""
 
     literals: tuple[str, ...]  # one more than there are expressions

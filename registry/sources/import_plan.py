@@ -173,8 +173,7 @@ class Row(Struct, frozen=True):
     definition: dict[str, Any] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(Struct, frozen=True):
     rows: Sequence[Row]
     renamed: Sequence[str]  # tool ids that give up their names
     removed: Sequence[str]  # endpoint ids no longer in the document

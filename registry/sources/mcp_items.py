@@ -1,7 +1,6 @@
 """Prompts, resources and resource templates of other MCP servers: named, and written."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -18,14 +17,13 @@ from schemas.mcp.snapshot import Eras, ItemKind
 KINDS: tuple[ItemKind, ...] = ("prompt", "resource", "template")
 
 
-@dataclass(frozen=True, slots=True)
-class ItemsSaved:
+class ItemsSaved(Struct, frozen=True):
     added: int = 0
     updated: int = 0
     unchanged: int = 0
     removed: int = 0
-    names: Mapping[str, str] = field(default_factory=dict)  # id of the draft -> name
-    refused: Mapping[str, str] = field(default_factory=dict)  # id -> name that another source has
+    names: Mapping[str, str] = {}  # id of the draft -> name
+    refused: Mapping[str, str] = {}  # id -> name that another source has
 
 
 class _Row(Struct, frozen=True):

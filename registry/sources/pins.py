@@ -7,11 +7,10 @@ accepted.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 from psycopg import AsyncConnection
 from psycopg.types.json import Json
 
@@ -36,8 +35,7 @@ WHERE (tool.host_id, tool.endpoint_id) = (endpoint.host_id, endpoint.endpoint_id
 """
 
 
-@dataclass(frozen=True, slots=True)
-class HeldTool:
+class HeldTool(Struct, frozen=True):
     """A tool that waits to be accepted."""
 
     name: str

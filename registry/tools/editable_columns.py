@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from psycopg.types.json import Json, Jsonb
 
 from registry.tools.tool_errors import ToolRefused
@@ -61,8 +62,7 @@ class NewTool:
     details: Details = field(default_factory=Details)
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogRow:
+class CatalogRow(Struct, frozen=True):
     """The administrative columns of a tool's row, which callers do not see."""
 
     name: str

@@ -1,7 +1,6 @@
 """The request for a tool made by hand, and the sources and functions that it may name."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -98,8 +97,7 @@ class ToolRequest(Struct, frozen=True, forbid_unknown_fields=True):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class KnownFunction:
+class KnownFunction(Struct, frozen=True):
     """A function of the settings."""
 
     schema: dict[str, Any] | None  # of its arguments, if its annotations define it
@@ -107,11 +105,10 @@ class KnownFunction:
     takes: tuple[str, ...]  # names of its parameters
 
 
-@dataclass(frozen=True, slots=True)
-class KnownSources:
+class KnownSources(Struct, frozen=True):
     """The sources and functions that tools made by hand can use."""
 
-    sources: Mapping[str, Source] = field(default_factory=dict)  # by name
+    sources: Mapping[str, Source] = {}  # by name
     tools: tuple[Tool, ...] = ()
-    functions: Mapping[str, KnownFunction] = field(default_factory=dict)  # by name in the settings
+    functions: Mapping[str, KnownFunction] = {}  # by name in the settings
     source_bytes: int = 2**18  # of a script

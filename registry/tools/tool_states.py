@@ -1,10 +1,10 @@
 """The tools of a tenant as administrators see them: including those not served."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct
 from psycopg.rows import class_row
 
 from registry.database.postgres import Pool, borrow
@@ -17,8 +17,7 @@ Protocol = Literal["openapi", "graphql", "hybrid", "python", "mcp", "function", 
 """How a tool is called: the tag of its binding."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolState:
+class ToolState(Struct, frozen=True):
     name: str
     title: str | None
     description: str
@@ -48,8 +47,7 @@ class ToolState:
         return None if self.waiting is None else reason(self.accepted, self.waiting)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolDetail:
+class ToolDetail(Struct, frozen=True):
     """All details of one tool."""
 
     id: str

@@ -11,12 +11,12 @@ in the violated schema replaces all of that (a text, or one text for each keywor
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from schemas.errors import ParseError
 from schemas.json_schema.cost import LEVELS, check_cost
@@ -151,8 +151,7 @@ def _hybrid_path(steps: Iterable[str | int]) -> str:
     return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
 
 
-@dataclass(frozen=True, slots=True)
-class ArgumentProblem:
+class ArgumentProblem(Struct, frozen=True):
     """One violation in the arguments of a call, or in the body of a request."""
 
     path: tuple[str | int, ...]  # to the value; empty for the arguments as a whole

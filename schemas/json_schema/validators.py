@@ -9,7 +9,6 @@ compile are refused, and patterns that may be slow to match use our own metered 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -24,6 +23,7 @@ from jsonschema_rs import (
     meta,
     validator_cls_for,
 )
+from msgspec import Struct
 
 from schemas.json_schema.pattern_cost import SATURATION, SchemaPattern, schema_pattern
 from schemas.json_schema.walk import nodes
@@ -61,8 +61,7 @@ def is_cheap(cost: SchemaPattern, evaluations: int) -> bool:
     return not cost.lookaround_letters and cost.letters * evaluations <= CHEAP
 
 
-@dataclass(frozen=True, slots=True)
-class PatternCost:
+class PatternCost(Struct, frozen=True):
     """Total cost of the patterns of a schema."""
 
     texts: SchemaPattern  # of `pattern`

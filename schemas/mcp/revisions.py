@@ -3,11 +3,11 @@
 Source: https://modelcontextprotocol.io/specification, revisions 2024-11-05 to 2026-07-28.
 """
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Revision:
+class Revision(Struct, frozen=True, kw_only=True):
     name: str
     mcp: bool = True  # False: plain JSON-RPC, which has no revision
     handshake: bool = True  # begins with `initialize`; else every request carries its `_meta`

@@ -438,7 +438,7 @@ def _listed_tool(tool: Tool, entries: "ToolList") -> ListedTool:
 
 def _view(detail: ToolDetail, **more: Any) -> ToolView:
     parts = (detail.tool, detail)
-    members = {name: getattr(part, name) for part in parts for name in part.__slots__}
+    members = {name: getattr(part, name) for part in parts for name in part.__struct_fields__}
     members |= {
         "keywords": members["keywords"] or (),
         "held_reason": detail.tool.held_reason,

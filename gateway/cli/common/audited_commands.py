@@ -1,8 +1,9 @@
 """Changes that commands make by themselves, as the audit log names them."""
 
 import getpass
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from msgspec import Struct
 
 from config.settings import Settings
 from gateway.audit.records import AuditEntry, storable_text
@@ -10,8 +11,7 @@ from gateway.audit.records import AuditEntry, storable_text
 VIA = "cli"
 
 
-@dataclass(frozen=True, slots=True)
-class AuditedCommand:
+class AuditedCommand(Struct, frozen=True):
     """A change made by a command: `operation` has the name of the admin API's."""
 
     operation: str

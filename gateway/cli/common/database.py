@@ -2,10 +2,10 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psycopg
+from msgspec import Struct
 
 from config.settings import Settings
 from gateway.app.components import components_of
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 make_store = import_later("registry.sources.tool_store:ToolStore")  # with all that writes imports
 
 
-@dataclass(frozen=True, slots=True)
-class Registry:
+class Registry(Struct, frozen=True):
     """Dependencies of commands on an open database."""
 
     database: Database

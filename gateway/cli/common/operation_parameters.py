@@ -5,12 +5,11 @@ here texts become numbers, times and lists, or stay as they are.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import click
 import msgspec
-from msgspec import NODEFAULT, inspect
+from msgspec import NODEFAULT, Struct, inspect
 
 from gateway.cli.common.parameter_types import DOCUMENT, NUMBER, PAST, SPAN, TEXT, TIME, FreeChoice
 from gateway.operations.member_texts import MemberText
@@ -31,8 +30,7 @@ EXAMPLES: Mapping[click.ParamType[Any], str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """A member of a query or a body, as the command line takes it."""
 
     name: str

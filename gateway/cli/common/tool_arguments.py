@@ -1,8 +1,9 @@
 """A tool's arguments: explained to people, and parsed from the shell."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from gateway.cli.common.failure import USAGE, fail
 from schemas.errors import ParseError
@@ -16,8 +17,7 @@ DEPTH = 4  # maximum depth of references and alternatives followed to name a typ
 SAMPLES = {"integer": "1", "number": "1.5", "boolean": "true", "array": "'[]'", "object": "'{}'"}
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(Struct, frozen=True):
     name: str
     kind: str  # "integer", "one of cat, dog", "array of string"
     required: bool

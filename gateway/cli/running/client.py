@@ -15,6 +15,7 @@ from typing import IO, Any, Literal, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import click
+from msgspec import Struct
 
 from config.settings import Settings
 from gateway.cli.common.failure import FAILED, USAGE, CommandFailure, fail
@@ -91,8 +92,7 @@ def check_credentials(settings: Settings, key_file: IO[str] | None) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class OperationRow:
+class OperationRow(Struct, frozen=True):
     """An operation, as the OpenAPI description has it."""
 
     name: str
@@ -120,8 +120,7 @@ class OperationRow:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayAnswer:
+class GatewayAnswer(Struct, frozen=True):
     value: Any  # None: an empty body
     is_job: bool  # `value` is a job, which runs
     etag: str
