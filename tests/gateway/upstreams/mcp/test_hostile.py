@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -57,6 +58,8 @@ def says(body: bytes, kind: str = "application/json", status: int = 200) -> Play
 
 
 NO_MESSAGE = "sent an answer that is no JSON-RPC message"
+# Python 3.14 looks at the stack, into which all fits that the limit of bytes lets through.
+NESTED = NO_MESSAGE if sys.version_info >= (3, 14) else "sent an answer that is nested too deeply"
 NO_OBJECT = "answered with a result that is no object"
 OTHER = "answered with the id of another request"
 UNANSWERED = "closed the stream before it answered"
@@ -77,8 +80,7 @@ TOO_LARGE = f"answered more than {LIMIT_BYTES} bytes (upstream.response_limit_by
         (b'{"jsonrpc":"2.0","id":99,"result":{}}', OTHER),
         (b'{"jsonrpc":"2.0","id":"$id","result":{}}', OTHER),
         (b'{"jsonrpc":"2.0","result":{}}', OTHER),
-        (b'{"id":$id,"result":' + b'{"a":' + b"[" * 19_000,
-         "sent an answer that is nested too deeply"),
+        (b'{"id":$id,"result":' + b'{"a":' + b"[" * 19_000, NESTED),
     ],
 )  # fmt: skip
 async def test_json_that_is_no_answer(link, body, text):

@@ -38,7 +38,7 @@ def test_an_array_is_as_many_messages():
         b'{"id":1,',
         b'{"id":1,"result":{"a":"\xff"}}',  # not UTF-8, where nothing is built
         b'{"id":1,"result":{"a":"\\ud800"}}',  # half a character
-        b'{"id":1,"result":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"}",
+        b'{"id":1,"result":' + b'{"a":' * 1_000_000 + b"1" + b"}" * 1_000_000 + b"}",
         b"[" * 100_000,
     ],
 )

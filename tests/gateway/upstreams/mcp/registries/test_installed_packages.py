@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ from tests.gateway.upstreams.mcp.registries.published_packages import (
 from tests.servers.mcp_registry import PublishedServers, server_json, serving_registry
 
 pytestmark = pytest.mark.anyio
+
+with_npm = pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
 
 
 class World:
@@ -67,6 +70,7 @@ def _output(draft: Draft) -> str:
     return subprocess.check_output(draft.plan.command, text=True)
 
 
+@with_npm
 async def test_npm_package_runs_from_its_locked_tree(world: World) -> None:
     """REG-7."""
     helper = npm_tarball("helper", "")
@@ -90,6 +94,7 @@ async def test_npm_package_runs_from_its_locked_tree(world: World) -> None:
     assert len(world.published.asked) == asked
 
 
+@with_npm
 async def test_npm_package_that_differs_from_its_plan_is_not_installed(world: World) -> None:
     """RT1: between plan and installation, and between the registry's word and the file."""
     publish_npm(world.published, world.url, "weather", npm_tarball("weather", "1"))
@@ -103,6 +108,7 @@ async def test_npm_package_that_differs_from_its_plan_is_not_installed(world: Wo
         await _install(draft)
 
 
+@with_npm
 @pytest.mark.parametrize("scheme", ["git+http", "http"])
 async def test_dependency_outside_the_registry_is_not_fetched(world: World, scheme: str) -> None:
     """RT1: npm would ask its address, or start git, before there is a lock to check."""
