@@ -32,7 +32,7 @@ def at(settings: Settings, url: str) -> Settings:
 
 @asynccontextmanager
 async def listening(
-    database: Database, lost: Callable[[], None] = lambda: None
+    database: Database, lost: Callable[[Exception], None] = lambda _error: None
 ) -> AsyncIterator[MemoryObjectReceiveStream[Notice]]:
     """What comes on channel `test`, as it comes."""
     send, receive = anyio.create_memory_object_stream[Notice](100)
@@ -200,8 +200,8 @@ async def test_a_listener_resyncs_first_and_then_receives_notifications(
 
 
 async def test_a_listener_that_was_cut_off_reads_everything_again(database: Database) -> None:
-    losses: list[None] = []
-    async with listening(database, lambda: losses.append(None)) as notices:
+    losses: list[Exception] = []
+    async with listening(database, losses.append) as notices:
         assert await notices.receive() is RESYNC
         await end_other_connections(database)
         assert await notices.receive() is RESYNC

@@ -149,7 +149,7 @@ async def test_a_listener_detects_a_frozen_server(
         send, receive = anyio.create_memory_object_stream[object](100)
         lost = anyio.Event()
         async with send, receive, anyio.create_task_group() as tasks:
-            tasks.start_soon(database.listen, "test", send.send, lost.set)
+            tasks.start_soon(database.listen, "test", send.send, lambda _error: lost.set())
             with anyio.fail_after(30):
                 assert await receive.receive() is RESYNC
                 async with postgres.autocommit(database.pool) as connection:
