@@ -150,7 +150,7 @@ class Document:
             inner = list(_steps(match["path"])) if match else []
             text = _PLACE.sub("", text)
             if unknown := _UNKNOWN.search(text):
-                members = sorted(_members_at(msgspec.inspect.type_info(kind), inner))
+                members = sorted(_members_at(msgspec.inspect.type_info(kind), data, inner))
                 hint = did_you_mean(unknown["name"], members) or f"There are: {', '.join(members)}."
                 inner.append(unknown["name"])
                 text = f"there is no such member. {hint}"
@@ -182,18 +182,24 @@ class Document:
         return line
 
 
-def _members_at(kind: msgspec.inspect.Type, path: Sequence[str | int]) -> set[str]:
-    """Names of the members that a value at `path` may have, those of all alternatives."""
+def _members_at(kind: msgspec.inspect.Type, data: Any, path: Sequence[str | int]) -> set[str]:
+    """Names of the members that the value at `path` of `data` may have, in a union those of all
+    alternatives that its tag does not rule out."""
     match kind:
         case msgspec.inspect.UnionType(types):
-            return set().union(*(_members_at(alternative, path) for alternative in types))
+            return set().union(*(_members_at(alternative, data, path) for alternative in types))
+        case msgspec.inspect.StructType(tag_field=str(tag_field), tag=tag) if (
+            not isinstance(data, dict) or data.get(tag_field) != tag
+        ):
+            return set()
         case msgspec.inspect.StructType(fields=members) if not path:
             return {member.encode_name for member in members}
         case msgspec.inspect.StructType(fields=members):
-            within = [member.type for member in members if member.encode_name == path[0]]
-            return set().union(*(_members_at(member, path[1:]) for member in within))
+            step = path[0]
+            within = [member.type for member in members if member.encode_name == step]
+            return set().union(*(_members_at(member, data[step], path[1:]) for member in within))
         case msgspec.inspect.CollectionType(item_type) if path:
-            return _members_at(item_type, path[1:])
+            return _members_at(item_type, data[path[0]], path[1:])
     return set()
 
 

@@ -217,6 +217,8 @@ def change(folder: Path) -> Callable[[str, str], None]:
          "bad.yaml:3: rules.a.limit: there is no such member. There are: "),
         ("toolgate_export: 1\nskills:\n  a: {files: [{path: a.md, contents: x}]}",
          "bad.yaml:3: skills.a.files.0.contents: there is no such member. Did you mean content?"),
+        ("toolgate_export: 1\nsources:\n  a: {kind: openapi, depth: 3}",
+         "bad.yaml:3: sources.a.depth: there is no such member. There are: base_url, "),
         ("toolgate_export: 1\nrules:\n  a:\n    effect: never",
          "bad.yaml:4: rules.a.effect: invalid"),
         ("toolgate_export: 1\nkeys:\n  a:\n    scopes:\n      - 3",
