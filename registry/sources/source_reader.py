@@ -18,7 +18,7 @@ from urllib.parse import urljoin, urlsplit
 from config.settings import Imports
 from registry.documents.containers import unpack
 from registry.documents.fetch import fetch, has_credentials, local_path
-from registry.importers.drafts import SCHEMAS_LIMIT_BYTES, ImportedDescription
+from registry.importers.drafts import SCHEMAS_LIMIT_BYTES, ImportedDescription, join_notes
 from registry.importers.hybrid import describe_actions, read_file, select
 from registry.importers.mcp import read_snapshot
 from registry.sources.import_plan import storable
@@ -265,7 +265,9 @@ def _empty_reason(description: ImportedDescription) -> str:
         return "Nothing to import: the description has no operations (`paths` is empty)"
     if excluded == len(description.outcomes):
         reason = Counter(outcome.reason for outcome in description.outcomes).most_common(1)[0][0]
-        return f"Nothing to import: all {excluded} operations are left out ({reason})"
+        notes = join_notes(description.notes)  # as a pattern or a key that matches nothing
+        remarks = f"; {notes}" if notes else ""
+        return f"Nothing to import: all {excluded} operations are left out ({reason}){remarks}"
     skipped = next(o for o in description.outcomes if o.status == "skipped")
     return (
         f"Nothing to import: every operation was skipped, as {skipped.operation}: {skipped.reason}"

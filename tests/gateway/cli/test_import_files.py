@@ -84,6 +84,21 @@ def test_a_description_without_marks_is_refused_with_a_reason(
     assert "operations are left out (no x-toolgate has `enabled: true`)" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "remark"),
+    [
+        ("--overlay", "marks.yaml", "; the overlay's 'GET /petz' matches no operation"),
+        ("--include", "GET /petz", "; the pattern 'GET /petz' matches no operation"),
+    ],
+)
+def test_import_without_operations_names_keys_that_match_none(
+    toolgate: Toolgate, api: Path, option: str, value: str, remark: str
+) -> None:
+    (api / "marks.yaml").write_text("operations: {GET /petz: {enabled: true}}")
+    ran = run_import(toolgate, "--entry", "swagger.json", "--only-marked", option, value)
+    assert (ran.code, ran.err.rstrip().endswith(remark)) == (1, True)
+
+
 def test_an_overlay_with_an_unknown_key_names_the_expected_keys(
     toolgate: Toolgate, api: Path
 ) -> None:

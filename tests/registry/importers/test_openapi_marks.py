@@ -1,6 +1,7 @@
 """`x-toolgate`, in a description and beside it."""
 
 import pytest
+import yaml
 
 from registry.importers.openapi import OpenApiOptions, overlay, read
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
@@ -12,6 +13,7 @@ from registry.importers.openapi.x_toolgate import (
     argument_marks,
 )
 from schemas.errors import ImportRejected
+from tests.documentation.pages import ROOT, Page
 from tests.registry.importers.describe import document
 
 
@@ -105,6 +107,16 @@ def test_the_overlay_reaches_tools():
     result = read(document({"/a": {"get": {}}}), OpenApiOptions(overlay=beside))
     assert [draft.name for draft in result.drafts] == ["shown"]
     assert result.notes == ("the overlay's 'nope' matches no operation",)
+
+
+def test_overlays_of_the_chapter_make_the_same_tool():
+    within, beside = map(yaml.safe_load, Page(ROOT / "docs/importing.md").blocks("yaml"))
+    bare = {"name": "trace", "in": "query", "schema": {"type": "string"}}
+    plain = document({"/pets/{id}": {"get": {"parameters": [bare]}}})
+    marked = read(document(within["paths"]), OpenApiOptions(only_marked=True))
+    options = OpenApiOptions(only_marked=True, overlay=overlay(beside, "o.yaml"))
+    assert read(plain, options).drafts == marked.drafts
+    assert [draft.name for draft in marked.drafts] == ["show_pet"]
 
 
 _KEYS = "enabled, name, title, description, toolsets, examples, media_type, arguments"
