@@ -1,13 +1,16 @@
 """A pool of connections that callers share: turns go round among them, and one caller holds three
 quarters at most.
 
-The gateway's own work, such as its audit log, borrows for no caller, and waits for no turn.
+The gateway's own work, such as its audit log, borrows for no caller, and waits for no turn; nor
+does a task that has a connection already.
 """
 
+import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -18,32 +21,42 @@ from registry.database.silent_server import BoundedConnection
 
 Caller = tuple[str, str]  # tenant and principal
 
-_CALLER: ContextVar[Caller | None] = ContextVar("toolgate_database_caller", default=None)
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    caller: Caller
+    is_open: bool = True  # tasks that were started within may outlive it
+
+
+_REQUEST: ContextVar[_Request | None] = ContextVar("toolgate_database_request", default=None)
 
 
 @contextmanager
 def borrow_for(caller: Caller) -> Iterator[None]:
     """Connections that are borrowed within count for this caller."""
-    before = _CALLER.set(caller)
+    request = _Request(caller)
+    before = _REQUEST.set(request)
     try:
         yield
     finally:
-        _CALLER.reset(before)
+        request.is_open = False
+        _REQUEST.reset(before)
 
 
 class SharedPool(AsyncConnectionPool[BoundedConnection]):
     def __init__(self, *args: Any, max_size: int, **options: Any) -> None:
         super().__init__(*args, max_size=max_size, **options)
         # The rest is for other callers, who else would wait behind all that one has sent at once.
-        # Some work borrows a second connection.
+        # Some work borrows a second connection in another task.
         self._turns = FairLimiter(max_size, of_owner=max(2, max_size * 3 // 4))
-        self._callers: dict[BoundedConnection, Caller] = {}
+        self._taken: dict[BoundedConnection, tuple[Caller, asyncio.Task[Any] | None]] = {}
 
     async def getconn(self, timeout: float | None = None) -> BoundedConnection:
         """Raises PoolTimeout."""
-        caller = _CALLER.get()
-        if caller is None:
+        request, task = _REQUEST.get(), asyncio.current_task()
+        if request is None or not request.is_open or self._holds_turn(task):
             return await super().getconn(timeout)
+        caller = request.caller
         timeout_s = self.timeout if timeout is None else timeout
         began = time.monotonic()
         try:
@@ -56,13 +69,17 @@ class SharedPool(AsyncConnectionPool[BoundedConnection]):
         except BaseException:
             self._turns.release(*caller)
             raise
-        self._callers[connection] = caller
+        self._taken[connection] = caller, task
         return connection
 
+    def _holds_turn(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether the task has a connection: requests with one would wait for one another."""
+        return any(holder is task for _, holder in self._taken.values())
+
     async def putconn(self, conn: BoundedConnection) -> None:
-        caller = self._callers.pop(conn, None)
+        turn = self._taken.pop(conn, None)
         try:
             await super().putconn(conn)
         finally:
-            if caller is not None:
-                self._turns.release(*caller)
+            if turn is not None:
+                self._turns.release(*turn[0])

@@ -88,3 +88,53 @@ async def test_a_turn_that_does_not_come_ends_like_a_pool_without_connections(
         with borrow_for(ANN):
             async with borrow(database.pool):
                 pass
+
+
+async def test_tasks_that_outlive_their_request_borrow_for_no_caller(
+    database_settings: DatabaseSettings,
+) -> None:
+    """They copied its context when they were started, some of them for the life of the process."""
+    settings = msgspec.structs.replace(database_settings, pool_max=4)
+    async with Database.open(settings, wait=False) as database:
+        holders, requested = Holders(database.pool), anyio.Event()
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+
+                async def follow() -> None:
+                    await requested.wait()
+                    async with borrow(database.pool):
+                        holders.end.set()
+
+                with borrow_for(ANN):
+                    tasks.start_soon(follow)
+                    await anyio.wait_all_tasks_blocked()
+                for _ in range(4):
+                    tasks.start_soon(holders.hold, ANN)
+                await until(lambda: len(holders.held) == 3)
+                requested.set()
+        assert holders.late == []
+
+
+async def test_second_connections_of_requests_need_no_turn(
+    database_settings: DatabaseSettings,
+) -> None:
+    """Else as many requests as one caller has turns wait for one another."""
+    settings = msgspec.structs.replace(database_settings, pool_max=4, connect_timeout_s=1)
+    async with Database.open(settings, wait=False) as database:
+        holders = Holders(database.pool)
+        seconds = 0
+
+        async def hold_two() -> None:
+            nonlocal seconds
+            with borrow_for(ANN):
+                async with borrow(database.pool):
+                    holders.held.append(ANN)
+                    await until(lambda: len(holders.held) >= 3)
+                    async with borrow(database.pool):
+                        seconds += 1
+
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(9):
+                    tasks.start_soon(hold_two)
+        assert seconds == 9
