@@ -324,7 +324,7 @@ class Feed:
     async def _check_removed(self, store: ToolStore) -> None:
         """Warn of sources removed from the settings; delete them if the settings demand it."""
         stored = self._catalogs.of(self._host_id).sources
-        with suppress(psycopg.OperationalError):  # the next start or reload tries again
+        with suppress(psycopg.Error):  # the next start or reload tries again
             await store.end_failures_except(self._host_id, [*self._wanted, *stored])
         names = removed_from_settings(stored.values(), self._wanted)
         if names and not self._imports.prune:
@@ -395,8 +395,12 @@ class Feed:
             event = "source_imported" if report else "source_unchanged"
             tools = {"tools": len(report.saved.names)} if report and report.saved else {}
             log.info(event, extra={"source": spec.name, **tools})
+            if report is None:  # else the import has ended it
+                with suppress(psycopg.Error):
+                    await store.end_failure(self._host_id, spec.name)
             return report is not None
-        with suppress(psycopg.OperationalError):  # the database is away, which /ready says
+        # The database is away, as /ready says, or takes no changes: the log has the reason.
+        with suppress(psycopg.Error):
             await store.record_failure(self._host_id, spec.name, reason)
         self.state.sources[spec.name] = "failed"
         return False

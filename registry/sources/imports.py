@@ -229,7 +229,6 @@ class Sources:
         if stored_source is not None and (
             is_rolled_back(stored_source, spec, source) or is_current(stored_source, spec, source)
         ):
-            await self._store.end_failure(self._host_id, spec.name)
             return None
         return await self._save(
             spec, source, check=_check_not_rolled_back(spec.name, stored_source)

@@ -10,6 +10,7 @@ import anyio
 import psycopg
 import pytest
 from msgspec.structs import replace
+from psycopg.conninfo import make_conninfo
 from psycopg_pool import PoolTimeout
 
 from config.load import load
@@ -115,6 +116,21 @@ async def test_a_source_that_fails_keeps_no_other_back(
         assert (missing.source, "nowhere.json" in missing.reason) == ("missing", True)
     async with feeding(database_settings, {"pets": sources["pets"]}) as feed:
         assert await failures_of(feed) == []
+
+
+async def test_tools_of_a_read_only_database_are_served(
+    database_settings: DatabaseSettings, description: Path
+) -> None:
+    """As a standby: failures of imports cannot be stored there, nor ended."""
+    sources = {"pets": SourceSettings(openapi=str(description))}
+    async with feeding(database_settings, sources):
+        pass
+    url = make_conninfo(database_settings.url, options="-c default_transaction_read_only=on")
+    sources["missing"] = SourceSettings(openapi=str(description.with_name("nowhere.json")))
+    async with feeding(replace(database_settings, url=url), sources) as feed:
+        await until(lambda: feed.state.sources == {"pets": "ok", "missing": "failed"})
+        assert feed.state.failure is None
+        assert len(names(feed)) == 5
 
 
 async def failures_of(feed: Feed) -> list[ImportFailure]:
