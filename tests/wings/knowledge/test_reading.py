@@ -177,6 +177,16 @@ def test_entities_of_office_documents_are_not_resolved() -> None:
     assert "root" not in text
 
 
+def test_an_office_document_of_foreign_parts_is_refused_in_plain_words() -> None:
+    file = BytesIO()
+    with ZipFile(BytesIO(word())) as archive, ZipFile(file, "w") as foreign:
+        for name in archive.namelist():
+            types = name == "[Content_Types].xml"
+            foreign.writestr(name, "<Types/>" if types else archive.read(name))
+    with pytest.raises(ReadingRefused, match="its parts are not those of such a document"):
+        document_text("a.docx", file.getvalue(), LIMITS)
+
+
 def test_an_office_document_that_is_a_bomb_is_not_unpacked() -> None:
     bomb = office(word__document_xml="0" * 20_000_000)
     with pytest.raises(ReadingRefused, match="unpacks to more than is allowed"):

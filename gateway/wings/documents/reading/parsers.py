@@ -32,7 +32,7 @@ _MARKS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe\0\0": "utf-32-le", b"\0\0\xfe\xff
 _SAMPLE = 64 * 1024  # bytes from which an encoding is guessed
 _ROWS = 100_000  # of a sheet
 _CELLS = 256  # of a row
-_ERRORS = (zipfile.BadZipFile, LxmlError, KeyError, ValueError, IndexError, AttributeError, OSError)
+_ERRORS = (zipfile.BadZipFile, LxmlError, KeyError, ValueError, IndexError, OSError)
 _HIDDEN = "script,style,template,noscript,svg,iframe,object,nav,aside,form,footer,[hidden]"
 _INVISIBLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 _BLOCKS = frozenset(
@@ -142,6 +142,8 @@ def _office(read_office: Callable[[bytes], tuple[str, Iterable[str]]]) -> "_Pars
                 if size > limits.file_bytes:
                     raise ReadingRefused(f"its text is larger than {limits.file_bytes:,} bytes")
                 text.append(line)
+        except AttributeError as error:
+            raise ReadingRefused("its parts are not those of such a document") from error
         except _ERRORS as error:
             raise ReadingRefused(f"it is broken: {str(error)[:200]}") from error
         return DocumentText(_storable("\n".join(text)), MARKDOWN, title.strip()[:256])
