@@ -102,12 +102,12 @@ class _Time(_Free):
 
 
 def _with_zone(text: str) -> str:
-    """A time, in UTC where it names no zone."""
+    """A time as RFC 3339 has it, with seconds, and in UTC where it names no zone."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
         return text
-    return text if time.tzinfo else time.replace(tzinfo=UTC).isoformat()
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).isoformat()
 
 
 class FreeChoice(click.Choice[str]):

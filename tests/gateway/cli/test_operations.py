@@ -233,9 +233,12 @@ def test_spans_survive_writing_and_reading(text: str) -> None:
     assert span_of(seconds_of(text)) == text
 
 
-def test_a_time_without_a_zone_is_in_utc(toolgate: Toolgate) -> None:
-    """`--expires 2090-01-31T12:00` needs no zone (mending g)."""
-    assert toolgate("keys", "create", "a", "--expires", "2090-01-31T12:00", "--json").code == 0
+@pytest.mark.parametrize(
+    "text", ["2090-01-31T12:00", "2090-01-31T12:00Z", "2090-01-31T14:00+02:00"]
+)
+def test_time_needs_neither_zone_nor_seconds(toolgate: Toolgate, text: str) -> None:
+    """The help names 2030-01-31T12:00Z; a time without a zone is in UTC."""
+    assert toolgate("keys", "create", "a", "--expires", text, "--json").code == 0
     assert toolgate("keys", "list", "--json").json[0]["expires"] == "2090-01-31T12:00:00Z"
 
 
