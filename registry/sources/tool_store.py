@@ -23,7 +23,7 @@ from registry.sources.import_plan import Changes, SavedTools, SourceDraft
 from registry.sources.import_writer import Check, ImportWriter, RollbackTarget, StoredDocument
 from registry.sources.name_reclaiming import log_renamed, reclaim_names
 from schemas.mcp.snapshot import SnapshotItem
-from schemas.source import CredentialName, Source
+from schemas.source import STDIO, CredentialName, Source
 from schemas.tool import Tool, ToolDraft
 
 
@@ -79,6 +79,7 @@ class ImportFailure:
     source: str
     reason: str
     failed: str  # ISO 8601
+    runs_process: bool | None  # the stored source; None: there is none
 
 
 class ToolStore(Tables):
@@ -235,12 +236,17 @@ class ToolStore(Tables):
     ) -> list[ImportFailure]:
         """The sources whose last import failed, ordered by name."""
         rows = await self._fetch(
-            "SELECT source, reason, failed_ts FROM import_failure_t"
+            "SELECT source, reason, failed_ts, (SELECT starts_with(api.location, %s)"
+            " FROM api_t AS api WHERE (api.host_id, api.name) = (failure.host_id, failure.source))"
+            " FROM import_failure_t AS failure"
             """ WHERE host_id = %s AND source COLLATE "C" > %s"""
             """ ORDER BY source COLLATE "C" LIMIT %s""",
-            [host_id, after, limit],
+            [STDIO, host_id, after, limit],
         )
-        return [ImportFailure(source, reason, at.isoformat()) for source, reason, at in rows]
+        return [
+            ImportFailure(source, reason, at.isoformat(), runs_process)
+            for source, reason, at, runs_process in rows
+        ]
 
     async def record_failure(self, host_id: str, source: str, reason: str) -> None:
         await self._execute(

@@ -323,12 +323,16 @@ class SourceOperations:
         return pages.cut(query, views, lambda view: view.source)
 
     def _mask_reason(self, request: OperationInput, failure: ImportFailure) -> str:
-        """The reason; of a process, whose command and output it may quote, for operators alone."""
-        stated = self._settings_sources().get(failure.source)
-        is_process = stated is not None and bool(stated.command)
-        if is_process and not self._dependencies.is_operator(request):
-            return "its process failed; operators see the reason"
-        return failure.reason
+        """The reason; of a process, whose command and output it may quote, for operators alone.
+        Where neither the settings nor the registry have the source, it may be that of a process in
+        the settings of another gateway."""
+        stated = self._settings_sources().get(failure.source) if self._is_own(request) else None
+        processes = {failure.runs_process, None if stated is None else bool(stated.command)}
+        if (True not in processes and False in processes) or self._dependencies.is_operator(
+            request
+        ):
+            return failure.reason
+        return "its import failed; operators see the reason, which may quote a command"
 
     async def get(self, request: OperationInput) -> SourceDetail:
         source = await self._find_source(request)

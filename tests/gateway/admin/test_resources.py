@@ -1054,6 +1054,27 @@ async def test_the_command_of_a_process_is_told_to_operators_alone(
             assert b"stdio:***" in hidden, (path, scope)
 
 
+async def test_reasons_that_may_quote_a_command_are_told_to_operators_alone(
+    api: Admin, database: Database
+) -> None:
+    """Also of sources that are not in the settings of this gateway."""
+    store, how = ToolStore(database.pool), spec("local", command=("serve-notes",))
+    await import_snapshot(
+        store, snapshot(tool("a")), with_(how, location=stdio_location(("serve-notes",)))
+    )
+    await api("POST", "/sources", pets_upload())
+    names = ("elsewhere", "local", "pets")
+    for name in names:
+        await store.record_failure(HOST, name, f"no {name}")
+
+    async def reasons(**headers: Any) -> list[str]:
+        items = (await api("GET", "/imports/failures", **headers)).json["items"]
+        return [item["reason"] for item in items if item["reason"].startswith("no ")]
+
+    assert await reasons(**bearer(roles=["operator"])) == [f"no {name}" for name in names]
+    assert await reasons() == ["no pets"]
+
+
 async def test_nobody_becomes_an_operator_by_a_key(api: Admin) -> None:
     wanted = {"name": "k", "roles": ["operator"]}
     assert (await api("POST", "/keys", wanted)).status == 403
