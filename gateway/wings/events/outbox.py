@@ -231,7 +231,8 @@ class CompletionOutbox(Tables):
         if status == "FAILED":
             log.warning("completion_not_sent", extra=extra)
         elif status == "PENDING" and entry.attempt == 1:  # a line for each, not for each attempt
-            log.warning("completion_delayed", extra={**extra, "target": entry.target})
+            target = "" if entry.kind == "session" else entry.target  # ids of sessions are secret
+            log.warning("completion_delayed", extra={**extra, "target": target})
         values = {
             "host": entry.host_id,
             "id": entry.outbox_id,

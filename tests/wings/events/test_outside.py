@@ -27,7 +27,7 @@ from gateway.wings.events.webhook_receivers import WebhookReceivers
 from gateway.wings.events.wing import check_webhook
 from registry.access.secrets import Keys
 from registry.database.postgres import Database, borrow
-from schemas.errors import ToolgateError
+from schemas.errors import ToolgateError, Unavailable
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, running
 from tests.fixtures_servers import serving
@@ -332,6 +332,32 @@ async def test_first_failure_of_a_completion_is_logged_with_its_receiver(
             )
     [record] = records
     assert (record.__dict__["target"], record.__dict__["reason"]) == ("crm", "status 500")
+
+
+async def test_logs_of_completions_have_no_session_id(
+    journal: Journal,
+    events_database: DatabaseSettings,
+    settings: Settings,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The id is what requests of the session are known by."""
+    await accept_draft(journal, reply_to="session:s3ssion")
+    for taken in await claim_calls(journal):
+        await journal.end([end(taken)])
+
+    async def notify(*_: Any) -> bool:
+        raise Unavailable("The state is away")
+
+    async with (
+        Database.open(events_database, wait=False, migrate=False) as database,
+        WebhookSender() as sender,
+    ):
+        outbox = outbox_of(database, journal, settings, sender)
+        outbox._notify = notify
+        async with anyio.create_task_group() as group:
+            await outbox._send_some(group)
+    [record] = [r for r in caplog.records if r.message == "completion_delayed"]
+    assert "s3ssion" not in str(record.__dict__)
 
 
 async def is_disabled(client: Client) -> bool:
