@@ -328,7 +328,7 @@ class AuditWriter:
         disk; returns whether it did."""
         if self._unavailable:
             await self._spool_lines()
-        async with self._storing, self._linking:
+        async with self._linking:
             is_next = self._entries and not self._count_linkable(1)
             if not is_next or self._lines or self._chain is None or self.spool is None:
                 return False
@@ -438,10 +438,10 @@ class AuditWriter:
                 return True
             if not await self._store_lines(header, lines):
                 return False
-            if spooled is None:
-                self._forget(lines)
-            else:
+            if spooled is not None:
                 await to_thread.run_sync(spool.acknowledge)
+            elif chain is self._chain:  # else they were spooled meanwhile
+                self._forget(lines)
             return True
 
     async def _store_lines(self, header: bytes, lines: list[Line]) -> bool:

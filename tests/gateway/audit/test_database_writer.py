@@ -217,6 +217,29 @@ async def test_another_chain_begins_where_the_clock_was_set_back(database, spool
     assert (report.records, report.problems) == (6, [])
 
 
+async def test_another_chain_begins_while_the_database_is_locked(database, spool):
+    """Its records are on disk as soon as others would be."""
+    subject = through(Pool(database), spool)
+    async with borrow(database.pool) as holder:
+        await holder.execute("LOCK TABLE audit_chain_t")
+        async with running(subject):
+            ahead = subject._last = subject.now() + timedelta(days=1)
+            subject.add(entry(0, recorded_ts=ahead))
+            subject.add(entry(1, recorded_ts=subject.now()))
+            with anyio.fail_after(10):
+                while subject.spooled < 2:  # noqa: ASYNC110
+                    await anyio.sleep(0.01)
+            await holder.rollback()
+            await eventually(lambda: _has(subject, waiting=0))
+            await eventually(lambda: _is_stored(database, 2))
+    report = await verify(database.pool, HOST, subject.key)
+    assert (len(report.heads), report.records, report.problems) == (2, 2, [])
+
+
+async def _is_stored(database, count):
+    return len(await stored_subjects(database)) == count
+
+
 async def test_odd_names_are_kept(database, spool):
     subject = writer(spool, database.pool)
     odd = 'a"\\\N{SNOWMAN}\n\x7f'
