@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from secrets import randbits
+from typing import Literal
 
 import anyio
 import psycopg
@@ -48,7 +49,10 @@ NOT_IN_SETTINGS = (
     "stood there: toolgate sources prune removes them, imports.prune does so at every start"
 )
 RELOAD_RETRY_S = 1.0  # while the database does not respond
-DATABASE_UP = ("without pgvector", "ok")  # by whether it has pgvector
+DatabaseState = Literal[
+    "connecting", "ok", "without pgvector", "unreachable", "locked", "unusable"
+]  # locked: by a transaction of another program that holds a table; unusable: permanently
+DATABASE_UP: tuple[DatabaseState, ...] = ("without pgvector", "ok")  # by whether it has pgvector
 RETRY_FIRST_S, RETRY_LONGEST_S = 5.0, 300.0  # backoff; a service often starts after its gateway
 
 
@@ -82,9 +86,7 @@ class FeedState:
     """Status for operators: names and states, no addresses."""
 
     loaded: bool = False  # the catalog is loaded: requests can be served
-    # or "ok", "unreachable", "locked": by a transaction of another program that holds a table,
-    # "without pgvector", or "unusable": permanent
-    database: str = "connecting"
+    database: DatabaseState = "connecting"
     sources: dict[str, str] = field(default_factory=dict)  # name -> "importing", "ok", "failed"
     behind: int = 0  # catalogs to reload after a lost connection
     failure: str | None = None  # why there will never be a catalog

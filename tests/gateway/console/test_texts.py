@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 from string import Formatter
+from typing import get_args
 
 import msgspec
 import pytest
@@ -29,6 +30,7 @@ from gateway.wings.knowledge.wing import PAGES as KNOWLEDGE
 from gateway.wings.librarian.wing import PAGES as LIBRARIAN
 from gateway.wings.memory.wing import PAGE as MEMORY
 from gateway.wings.notifications.concerns import sources_down
+from registry.catalog.feed import DatabaseState
 
 CONSOLE = files("gateway.console")
 LOGIN = files("gateway.login")
@@ -65,7 +67,7 @@ def used_texts() -> Iterator[str]:
     yield from (text.title for text in FILTER_TEXTS.values())
     yield from (*LIMITS.values(), *REFUSALS.values(), *WHEN_DOWN.values(), UNLIMITED, DERIVED)
     yield from (*OUTCOMES.values(), *PROBLEMS, *sentences())
-    yield from (*TITLES.values(), *REASONS.values(), DENIED, OTHER)
+    yield from (*TITLES.values(), *REASONS.values(), DENIED, OTHER, *get_args(DatabaseState))
     for module in (login_texts, connection_pages):
         constants = (text for name, text in vars(module).items() if name.isupper())
         yield from (text for text in constants if isinstance(text, str) and " " in text)
@@ -88,6 +90,11 @@ def names(text: str) -> set[str]:
 def test_every_text_is_translated() -> None:
     missing = {text for text in used_texts() if text} - translations("zh").keys()
     assert not missing
+
+
+def test_states_of_the_database_have_a_colour() -> None:
+    template = TEMPLATES["console/ui.html"]
+    assert [state for state in get_args(DatabaseState) if f'"{state}": "' not in template] == []
 
 
 def test_translations_have_the_values_of_their_texts() -> None:
