@@ -82,10 +82,10 @@ async def _run(server: Embedded, program: str, arguments: Sequence[str]) -> None
     )
     if done.returncode:
         reason = " ".join(done.stdout.decode(errors="replace").split())[:500]
-        # pg_restore of a file that is empty, cut off, or of another kind
+        # pg_restore of a file that is empty, cut off, of another kind or of a newer pg_dump
         if "input file" in reason or "file header" in reason:
             raise DatabaseError(
-                f"{arguments[-1]} is not a whole backup, as `toolgate backup` writes it: {reason}"
+                f"{arguments[-1]} cannot be read as a backup of `toolgate backup`: {reason}"
             )
         raise DatabaseError(f"{program} failed: {reason}")
 

@@ -82,7 +82,7 @@ async def test_an_invalid_backup_leaves_the_database_empty(scratch: Path) -> Non
     broken.write_bytes(b"PGDMP no more")
     settings = settings_for(scratch / "c")
     for _ in range(2):  # it would not be empty at the second time
-        with pytest.raises(DatabaseError, match=f"{broken.name} is not a whole backup"):
+        with pytest.raises(DatabaseError, match=f"{broken.name} cannot be read as a backup"):
             await restore(settings, broken)
 
 
