@@ -122,7 +122,8 @@ def local_path(location: str) -> Path | None:
     if scheme in ("http", "https"):
         return None
     if scheme not in (None, "file"):
-        raise ImportRejected(f"Cannot read {location}: expected a path or an http(s) URL.")
+        display_url = without_credentials(location)
+        raise ImportRejected(f"Cannot read {display_url}: expected a path or an http(s) URL.")
     path = Path(location) if scheme is None else _path_of(location)
     try:
         return path.expanduser().absolute()

@@ -19,7 +19,7 @@ from gateway.cli.operations import Connect, client_option, hinting
 from gateway.cli.running.client import OperationRefused
 from registry.sources.import_specs import ImportSpec, configured_import
 from schemas.source import STDIO, facts_of
-from schemas.urls import without_queries
+from schemas.urls import without_credentials
 
 Json = Mapping[str, Any]
 
@@ -145,8 +145,8 @@ def _waiting_source(name: str, spec: ImportSpec | None, failure: str | None) -> 
     return {
         "name": name,
         "kind": spec and spec.kind,
-        "location": spec and without_queries(spec.location),
-        "base_url": spec and spec.base_url,
+        "location": spec and without_credentials(spec.location),
+        "base_url": spec and spec.base_url and without_credentials(spec.base_url),
         "title": None,
         "version": None,
         "include": spec.include if spec else (),

@@ -245,6 +245,17 @@ def test_sources_list_shows_sources_still_to_be_imported(
     assert [tool["name"] for tool in toolgate("tools", "list", "--json").json] == ["getPet"]
 
 
+def test_sources_list_hides_passwords_of_sources_still_to_be_imported(
+    toolgate: Toolgate, folder: Path
+) -> None:
+    (folder / "toolgate.yaml").write_text(
+        "sources: {pets: {openapi: 'https://ann:s3cret@pets.example.com/a.json'}}"
+    )
+    row = toolgate("sources", "list").out
+    assert "https://***@pets.example.com/a.json" in row
+    assert "s3cret" not in row + toolgate("sources", "list", "--json").out
+
+
 def test_sources_list_has_the_reason_of_a_failed_import_until_one_succeeds(
     with_pets: Toolgate, folder: Path, database_settings: DatabaseSettings
 ) -> None:

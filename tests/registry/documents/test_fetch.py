@@ -88,7 +88,9 @@ async def test_errors_of_files_name_the_kind_of_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     assert "is not a regular file" in await refusal(tmp_path / "pipe")
     assert "file:///path" in await refusal("file://server/share.json")
-    assert "expected a path or an http(s) URL" in await refusal("ftp://example.com/a.json")
+    reason = await refusal("ftp://ann:s3cret@example.com/a.json")
+    assert "expected a path or an http(s) URL" in reason
+    assert "s3cret" not in reason
     assert "Cannot read" in await refusal("a\0b")
 
 
