@@ -47,7 +47,7 @@ class SharedPool(AsyncConnectionPool[BoundedConnection]):
     def __init__(self, *args: Any, max_size: int, **options: Any) -> None:
         super().__init__(*args, max_size=max_size, **options)
         # The rest is for other callers, who else would wait behind all that one has sent at once.
-        # Some work borrows a second connection in another task.
+        # Two at least: tasks of one request may each need one.
         self._turns = FairLimiter(max_size, of_owner=max(2, max_size * 3 // 4))
         self._taken: dict[BoundedConnection, tuple[Caller, asyncio.Task[Any] | None]] = {}
 
@@ -59,11 +59,8 @@ class SharedPool(AsyncConnectionPool[BoundedConnection]):
         caller = request.caller
         timeout_s = self.timeout if timeout is None else timeout
         began = time.monotonic()
-        try:
-            with anyio.fail_after(timeout_s):
-                await self._turns.acquire(*caller)
-        except TimeoutError as error:
-            raise PoolTimeout(f"no turn for the caller after {timeout_s:.2f} sec") from error
+        if not self._turns.take(*caller):  # else without the cost of a deadline
+            await self._await_turn(caller, timeout_s)
         try:
             connection = await super().getconn(timeout_s - (time.monotonic() - began))
         except BaseException:
@@ -71,6 +68,13 @@ class SharedPool(AsyncConnectionPool[BoundedConnection]):
             raise
         self._taken[connection] = caller, task
         return connection
+
+    async def _await_turn(self, caller: Caller, timeout_s: float) -> None:
+        try:
+            with anyio.fail_after(timeout_s):
+                await self._turns.acquire(*caller)
+        except TimeoutError as error:
+            raise PoolTimeout(f"no turn for the caller after {timeout_s:.2f} sec") from error
 
     def _holds_turn(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether the task has a connection: requests with one would wait for one another."""
