@@ -271,8 +271,10 @@ class RedisSessions:
     async def secret(self) -> bytes:
         with translated_errors():
             key = await self._secret_key()
-            await self._redis.set(key, self._secret or await self._new_secret(key), nx=True)
             value: Any = await self._redis.get(key)
+            if value is None:  # else the database is not needed
+                await self._redis.set(key, self._secret or await self._new_secret(key), nx=True)
+                value = await self._redis.get(key)
         if value is None:
             return await self.secret()  # Redis was emptied in between
         if len(value) != SECRET_BYTES:

@@ -500,6 +500,20 @@ async def test_gateways_make_the_same_secret_for_an_emptied_redis(
         assert await nodes.b.sessions.secret() == secret
 
 
+async def test_a_secret_in_redis_needs_no_database(
+    redis_server: RedisServer,
+    database_settings: DatabaseSettings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(_key: str) -> bytes:
+        raise Unavailable("The database does not answer")
+
+    async with in_redis(redis_server, database_settings).nodes() as nodes:
+        secret = await nodes.a.sessions.secret()
+        monkeypatch.setattr(nodes.b.sessions, "_new_secret", fail)
+        assert await nodes.b.sessions.secret() == secret
+
+
 async def test_the_secret_of_running_gateways_returns_to_an_emptied_redis(
     redis_server: RedisServer, database_settings: DatabaseSettings
 ) -> None:
