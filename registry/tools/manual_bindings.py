@@ -50,7 +50,9 @@ def address_of(
     source = sources.sources.get(request.source)
     if source is None:
         names = ", ".join(sorted(sources.sources)) or "none"
-        raise ToolRefused(f"{request.name}: there is no source {request.source}; there: {names}")
+        raise ToolRefused(
+            f"{request.name}: there is no source {request.source}; there are: {names}"
+        )
     if source.kind not in kinds:
         raise ToolRefused(
             f"{request.name}: the source {source.name} is of the kind {source.kind}; "
@@ -235,7 +237,9 @@ def _function(request: ToolRequest, sources: KnownSources) -> NewTool:
     name = request.function or ""
     if name not in sources.functions:
         names = ", ".join(sorted(sources.functions)) or "none"
-        raise ToolRefused(f"{request.name}: the settings have no function {name!r}; there: {names}")
+        raise ToolRefused(
+            f"{request.name}: the settings have no function {name!r}; there are: {names}"
+        )
     function = sources.functions[name]
     if request.input_schema is None and function.schema is None:
         raise ToolRefused(

@@ -188,7 +188,7 @@ def test_functions_and_scripts_go_nowhere() -> None:
         ({"rest": "GET http://x/?q=tag:{tag}"}, "an argument has to be all of q"),
         ({"rest": "GET http://x/", "source": "No Name"}, "the name of a source has at most 63"),
         ({"rest": "GET /pets"}, "expected a url or a source, where its calls go"),
-        ({"rest": "GET /pets", "source": "pts"}, "there is no source pts; there: crm, pets"),
+        ({"rest": "GET /pets", "source": "pts"}, "there is no source pts; there are: crm, pets"),
         ({"rest": "GET /pets", "source": "crm"}, "of the kind mcp; expected openapi or manual"),
         ({"rest": "GET http://x/{id}", "input_schema": {"type": "object"}}, "does not describe"),
         ({"rest": "GET http://x/", "input_schema": {"type": "array"}}, '"type": "object"'),
@@ -210,7 +210,7 @@ def test_functions_and_scripts_go_nowhere() -> None:
         ({"mcp": "found", "source": "crm"}, "crm has no tool 'found'; it has find"),
         ({"mcp": "find", "source": "crm", "url": "http://x/"}, "import the server first"),
         ({"function": "count", "source": "pets"}, "it runs in the gateway"),
-        ({"function": "nobody"}, "no function 'nobody'; there: count, vague"),
+        ({"function": "nobody"}, "no function 'nobody'; there are: count, vague"),
         ({"function": "vague"}, "give it an input schema"),
         (
             {"function": "count", "input_schema": {"properties": {"text": {}, "txt": {}, "n": {}}}},
