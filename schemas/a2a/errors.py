@@ -59,5 +59,11 @@ class InvalidParameters(A2AFault):
     rpc_status = "INVALID_ARGUMENT"
 
 
+class ServiceUnavailable(A2AFault):
+    """A retry may succeed."""
+
+    code, status, reason, rpc_status = -32603, 503, "UNAVAILABLE", "UNAVAILABLE"
+
+
 class UnknownMethod(A2AFault):
     code, status, reason, rpc_status = -32601, 404, "METHOD_NOT_FOUND", "NOT_FOUND"

@@ -9,6 +9,8 @@ from uuid import uuid4
 
 import anyio
 import pytest
+from msgspec.structs import replace
+from psycopg import AsyncConnection
 
 from config.settings import DatabaseSettings
 from gateway.wings.a2a.http_api import A2AApi, AgentCall
@@ -539,3 +541,19 @@ async def test_errors_of_http_json_have_the_shape_of_google_rpc(rig: Rig) -> Non
     assert (status, body["error"]["status"]) == (404, "NOT_FOUND")
     info = body["error"]["details"][0]
     assert (info["reason"], info["domain"]) == ("TASK_NOT_FOUND", "a2a-protocol.org")
+
+
+async def test_locked_tables_are_not_called_invalid_parameters(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    bounded = replace(database_settings, lock_timeout_s=0.2)
+    async with (
+        open_rig(bounded, tmp_path) as rig,
+        await AsyncConnection.connect(bounded.url) as holder,
+    ):
+        await holder.execute("LOCK TABLE a2a_task_t IN ACCESS EXCLUSIVE MODE")
+        answer = await rig.rpc("SendMessage", {"message": text_message("go")})
+        await holder.rollback()
+    [info] = answer["error"]["data"]
+    assert (answer["error"]["code"], info["reason"]) == (-32603, "UNAVAILABLE")
+    assert "Another transaction holds a lock" in answer["error"]["message"]
