@@ -32,7 +32,7 @@ from registry.database.embedded_server import DatabaseError, Embedded
 from registry.database.migrate import REGISTRY, ChangedMigration, Component, migrations
 from registry.database.migrate import migrate as apply_migrations
 from registry.database.move_mark import closed_mark
-from registry.database.shared_pool import SharedPool
+from registry.database.shared_pool import NoTurn, SharedPool
 from registry.database.silent_server import BoundedConnection, ServerProbes
 
 # A refused connection has no SQLSTATE, only the message of the server or libpq.
@@ -97,6 +97,8 @@ def unavailability(error: Exception) -> str:
     """The reason for callers of an error of AWAY."""
     if isinstance(error, LockNotAvailable):
         return "Another transaction holds a lock that the request needs"
+    if isinstance(error, NoTurn):
+        return "Too many requests of this caller wait for the database"
     return "The database does not answer"
 
 

@@ -6,7 +6,6 @@ does a task that has a connection already.
 """
 
 import asyncio
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,6 +19,14 @@ from registry.database.fair_limiter import FairLimiter
 from registry.database.silent_server import BoundedConnection
 
 Caller = tuple[str, str]  # tenant and principal
+
+# A turn is waited for behind requests of the same caller, not for the database: as many times
+# longer than for a connection, so that all requests of a burst are served.
+PATIENCE = 6
+
+
+class NoTurn(PoolTimeout):
+    """Too many requests of the same caller are waiting."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,17 +59,15 @@ class SharedPool(AsyncConnectionPool[BoundedConnection]):
         self._taken: dict[BoundedConnection, tuple[Caller, asyncio.Task[Any] | None]] = {}
 
     async def getconn(self, timeout: float | None = None) -> BoundedConnection:
-        """Raises PoolTimeout."""
+        """Raises PoolTimeout, and NoTurn, which is one."""
         request, task = _REQUEST.get(), asyncio.current_task()
         if request is None or not request.is_open or self._holds_turn(task):
             return await super().getconn(timeout)
         caller = request.caller
-        timeout_s = self.timeout if timeout is None else timeout
-        began = time.monotonic()
         if not self._turns.take(*caller):  # else without the cost of a deadline
-            await self._await_turn(caller, timeout_s)
+            await self._await_turn(caller, self.timeout if timeout is None else timeout)
         try:
-            connection = await super().getconn(timeout_s - (time.monotonic() - began))
+            connection = await super().getconn(timeout)
         except BaseException:
             self._turns.release(*caller)
             raise
@@ -70,11 +75,12 @@ class SharedPool(AsyncConnectionPool[BoundedConnection]):
         return connection
 
     async def _await_turn(self, caller: Caller, timeout_s: float) -> None:
+        longest_s = PATIENCE * timeout_s
         try:
-            with anyio.fail_after(timeout_s):
+            with anyio.fail_after(longest_s):
                 await self._turns.acquire(*caller)
         except TimeoutError as error:
-            raise PoolTimeout(f"no turn for the caller after {timeout_s:.2f} sec") from error
+            raise NoTurn(f"no turn for the caller after {longest_s:.2f} sec") from error
 
     def _holds_turn(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether the task has a connection: requests with one would wait for one another."""

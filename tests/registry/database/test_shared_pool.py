@@ -90,6 +90,27 @@ async def test_a_turn_that_does_not_come_ends_like_a_pool_without_connections(
                 pass
 
 
+async def test_requests_of_a_burst_wait_for_one_another_longer_than_for_a_connection(
+    database_settings: DatabaseSettings,
+) -> None:
+    settings = msgspec.structs.replace(database_settings, pool_max=1, connect_timeout_s=0.5)
+    served = 0
+    async with Database.open(settings, wait=False) as database:
+
+        async def work() -> None:
+            nonlocal served
+            with borrow_for(ANN):
+                async with borrow(database.pool):
+                    await anyio.sleep(0.3)
+                    served += 1
+
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(5):
+                    tasks.start_soon(work)
+    assert served == 5
+
+
 async def test_tasks_that_outlive_their_request_borrow_for_no_caller(
     database_settings: DatabaseSettings,
 ) -> None:
