@@ -11,17 +11,20 @@ from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.cli.common.event_loop import run
 from gateway.cli.common.failure import CommandFailure, fail
+from gateway.cli.common.lazy import import_later
 from gateway.cli.common.options import ask, json_option, yes_option
 from gateway.cli.common.output import out, print_json, print_rows, remark, say
 from gateway.cli.common.text import time_text
 from gateway.cli.imports.report import ITEMS, count_noun, spoken_revisions
 from gateway.cli.operations import Connect, client_option, hinting
 from gateway.cli.running.client import OperationRefused
-from registry.sources.import_specs import ImportSpec, configured_import
 from schemas.source import STDIO, facts_of
 from schemas.urls import without_credentials
 
 Json = Mapping[str, Any]
+
+# Only sources of the settings that wait for their import need it.
+configured_import = import_later("registry.sources.import_specs:configured_import")
 
 
 @click.command(name="list")
@@ -141,7 +144,8 @@ def _waiting_sources(
     ]
 
 
-def _waiting_source(name: str, spec: ImportSpec | None, failure: str | None) -> Json:
+def _waiting_source(name: str, spec: Any, failure: str | None) -> Json:
+    """`spec`: its `ImportSpec`; None: only the gateway at the URL knows it."""
     return {
         "name": name,
         "kind": spec and spec.kind,
