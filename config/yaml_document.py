@@ -209,8 +209,8 @@ class YamlDocument:
     def _syntax(self, error: yaml.MarkedYAMLError, text: bytes | str) -> Problem:
         mark = error.problem_mark or error.context_mark
         place = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        message = ", ".join(filter(None, (error.context, error.problem)))
-        reason = TAB if mark and is_tab(text, mark.line, mark.column) else message
+        problem = syntax_problem(error, text)
+        reason = ", ".join(filter(None, (error.context if problem != TAB else "", problem)))
         # Without the excerpt that `str(error)` shows: a secret may stand in it.
         return Problem(
             self._where(mark) if mark else self.name,
@@ -219,12 +219,13 @@ class YamlDocument:
         )
 
 
-def is_tab(text: bytes | str, line: int, column: int) -> bool:
-    """Whether a tab is at this position, counted from 0: YAML reports only that it cannot
-    start any token."""
+def syntax_problem(error: yaml.MarkedYAMLError, text: bytes | str) -> str:
+    """The problem of an error in `text`. Of a tab, YAML reports only that it cannot start any
+    token."""
     written = text.decode(errors="replace") if isinstance(text, bytes) else text
-    lines = written.splitlines()
-    return line < len(lines) and lines[line][column : column + 1] == "\t"
+    lines, mark = written.splitlines(), error.problem_mark
+    is_tab = mark and mark.line < len(lines) and lines[mark.line][mark.column :].startswith("\t")
+    return TAB if is_tab else error.problem or "it is not YAML"
 
 
 def _construct(loader: Any, node: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import msgspec
 import yaml
 
-from config.yaml_document import TAB, is_tab
+from config.yaml_document import syntax_problem
 from schemas.errors import DuplicateKeys, ImportRejected, ParseError
 from schemas.jsonrpc import decode_strict, is_all_of, nests_within
 
@@ -49,9 +49,8 @@ def parse_yaml(
     try:
         return _compose(content, location, unique, [] if notes is None else notes)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        problem = TAB if mark and is_tab(content, mark.line, mark.column) else error.problem
-        raise ImportRejected(f"{_where(location, mark)}: not valid YAML: {problem}.") from error
+        place, problem = _where(location, error.problem_mark), syntax_problem(error, content)
+        raise ImportRejected(f"{place}: not valid YAML: {problem}.") from error
     except yaml.YAMLError as error:
         raise ImportRejected(f"{location}: not valid YAML: {error}.") from error
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import yaml
 
+from config.yaml_document import syntax_problem
 from gateway.cli.common.tool_arguments import json_or_text
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json
@@ -128,7 +129,8 @@ class _Document(click.ParamType[Any]):
         try:
             return read_document(value)
         except (OSError, UnicodeError, ParseError, yaml.YAMLError) as error:
-            self.fail(f"{value[:100]}: expected JSON, YAML, a file or - ({error})", param, ctx)
+            reason = error.strerror if isinstance(error, OSError) else error
+            self.fail(f"{value[:100]}: expected JSON, YAML, a file or - ({reason})", param, ctx)
 
 
 _INLINE = re.compile(r"^\s*[{\[]|:(?:\s|$)")  # in YAML a blank follows the ":" after a key
@@ -143,7 +145,11 @@ def read_document(text: str) -> Any:
         text = Path(text).read_text(encoding="utf-8")
     if text.lstrip().startswith(("{", "[")):
         return decode_json(text.encode())
-    return yaml.safe_load(text)
+    try:
+        return yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise ParseError(f"{line}{syntax_problem(error, text)}") from error
 
 
 NUMBER, TEXT = _Free("number"), click.STRING

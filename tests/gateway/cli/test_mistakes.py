@@ -58,6 +58,8 @@ def test_a_tab_is_called_a_tab(bare: Toolgate, folder: Path) -> None:
     (folder / "toolgate.yaml").unlink()
     told = bare("import", "openapi", "api.yaml", "--name", "a", "--dry-run").err
     assert "line 3, column 1: not valid YAML: found a tab, and YAML indents with spaces" in told
+    told = bare("policy", "put", "a", "effect: deny\n\ttools: [x]").err
+    assert "a file or - (line 2: found a tab, and YAML indents with spaces)" in told
 
 
 def test_a_relative_server_names_the_base_of_the_relation(bare: Toolgate, folder: Path) -> None:
