@@ -410,11 +410,13 @@ def _text(value: Any) -> str:
 def _problem(problem: Json, status: int, write: Callable[[str, str], str]) -> str:
     """The text of a problem document (RFC 9457), with the places of the errors."""
     detail = str(problem.get("detail", HTTPStatus(status).phrase))
-    mistakes = [
-        write(error.get("pointer") or error.get("parameter") or error.get("header") or "", text)
-        for error in problem.get("errors", ())
-        for text in [str(error["detail"])]
-    ]
+    mistakes = []
+    for error in problem.get("errors", ()):
+        text = str(error["detail"])
+        place = error.get("pointer") or error.get("parameter") or error.get("header") or ""
+        mistakes.append(write(place, text))
+        if detail.endswith(f": {text}"):  # the detail quotes it for readers of the detail alone
+            detail = f"{detail.removesuffix(f': {text}')}."
     named = [] if mistakes and detail in UNSPECIFIC else [detail]
     return one_line(" ".join([*named, "; ".join(mistakes)]))
 

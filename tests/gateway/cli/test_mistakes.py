@@ -62,6 +62,12 @@ def test_a_tab_is_called_a_tab(bare: Toolgate, folder: Path) -> None:
     assert "a file or - (line 2: found a tab, and YAML indents with spaces)" in told
 
 
+def test_a_problem_that_its_detail_quotes_is_told_once(bare: Toolgate) -> None:
+    told = bare("policy", "put", "a", '{"effect": "deny", "when": "caller.id = 3"}').err
+    assert "The rule cannot be used. when: expected a CEL expression" in told
+    assert told.count("equality is written ==") == 1
+
+
 def test_a_relative_server_names_the_base_of_the_relation(bare: Toolgate, folder: Path) -> None:
     (folder / "pets.json").write_text(json.dumps({**pets(), "servers": [{"url": "/api"}]}))
     run = ("import", "openapi", "pets.json", "--name", "pets", "--dry-run")
