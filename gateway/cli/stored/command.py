@@ -132,7 +132,7 @@ def apply(
                 USAGE,
             )
         document = Document(place, text.decode())
-        target = read_document(document, sections(SECTIONS))
+        target = read_document(document, sections(SECTIONS), settings.policy)
     except DocumentError as error:
         fail(str(error), USAGE)
     except UnicodeDecodeError:

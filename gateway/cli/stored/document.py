@@ -9,7 +9,6 @@ A section has the name of a view, an entry its key, and its members are those of
 makes it. Values that are defaults are left out, so that the same things have the same file.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +16,9 @@ import msgspec
 import yaml
 from msgspec.structs import fields
 
+from config.yaml_document import syntax_problem
 from schemas.errors import ToolgateError
+from schemas.mismatch import explain_mismatch
 from schemas.similar_names import did_you_mean
 
 Json = dict[str, Any]
@@ -26,13 +27,10 @@ Sections = dict[str, dict[str, Json]]  # section -> key -> members
 VERSION_KEY, VERSION = "toolgate_export", 1
 SECRETS = "secrets"  # references: source -> scheme -> kind
 DEPTH_LIMIT = 100
-_PLACE = re.compile(r" - at `(?P<path>[^`]*)`$")
-_STEP = re.compile(r"\.([A-Za-z_][\w-]*)|\[(\d+)\]|(\[\.\.\.\])")
-_UNKNOWN = re.compile(r"unknown field `(?P<name>[^`]*)`")
 
 
 class DocumentError(ToolgateError):
-    """A mistake in the file; the message has its line."""
+    """Mistakes in the file; the message has a line for each, with its place."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -101,11 +99,11 @@ class Document:
         try:
             root = yaml.compose(text, Loader=_Loader)
             data = {} if root is None else yaml.safe_load(text)
+        except yaml.MarkedYAMLError as error:
+            line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+            raise DocumentError(f"{name}{line}: {syntax_problem(error, text)}") from error
         except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            line = f":{mark.line + 1}" if mark else ""
-            reason = getattr(error, "problem", None) or "it is not YAML"
-            raise DocumentError(f"{name}{line}: {reason}") from error
+            raise DocumentError(f"{name}: it is not YAML") from error
         except RecursionError as error:
             raise DocumentError(f"{name}: it is nested too deeply") from error
         except ValueError as error:  # such as that of the date 2030-13-01
@@ -141,20 +139,13 @@ class Document:
                 yield section, key, entry or {}
 
     def convert(self, path: Sequence[str | int], data: Any, kind: Any) -> Any:
-        """`data`, at `path`, as a value of a type. Raises DocumentError."""
+        """`data`, at `path`, as a value of a type. Raises DocumentError with all mistakes."""
         try:
             return msgspec.convert(data, kind)
         except msgspec.ValidationError as error:
-            text = str(error)
-            match = _PLACE.search(text)
-            inner = list(_steps(match["path"])) if match else []
-            text = _PLACE.sub("", text)
-            if unknown := _UNKNOWN.search(text):
-                members = sorted(_members_at(msgspec.inspect.type_info(kind), data, inner))
-                hint = did_you_mean(unknown["name"], members) or f"There are: {', '.join(members)}."
-                inner.append(unknown["name"])
-                text = f"there is no such member. {hint}"
-            raise self.error([*path, *inner], text[:1].lower() + text[1:]) from None
+            problems = explain_mismatch(data, kind, error)
+            mistakes = [self.error([*path, *problem.path], problem.message) for problem in problems]
+            raise DocumentError("\n".join(map(str, mistakes))) from None
 
     def _check_keys(self, node: Any, path: tuple[str, ...] = ()) -> None:
         if not isinstance(node, yaml.MappingNode) or len(path) > DEPTH_LIMIT:
@@ -180,32 +171,3 @@ class Document:
                 node = node.value[step]
                 line = node.start_mark.line + 1
         return line
-
-
-def _members_at(kind: msgspec.inspect.Type, data: Any, path: Sequence[str | int]) -> set[str]:
-    """Names of the members that the value at `path` of `data` may have, in a union those of all
-    alternatives that its tag does not rule out."""
-    match kind:
-        case msgspec.inspect.UnionType(types):
-            return set().union(*(_members_at(alternative, data, path) for alternative in types))
-        case msgspec.inspect.StructType(tag_field=str(tag_field), tag=tag) if (
-            not isinstance(data, dict) or data.get(tag_field) != tag
-        ):
-            return set()
-        case msgspec.inspect.StructType(fields=members) if not path:
-            return {member.encode_name for member in members}
-        case msgspec.inspect.StructType(fields=members):
-            step = path[0]
-            within = [member.type for member in members if member.encode_name == step]
-            return set().union(*(_members_at(member, data[step], path[1:]) for member in within))
-        case msgspec.inspect.CollectionType(item_type) if path:
-            return _members_at(item_type, data[path[0]], path[1:])
-    return set()
-
-
-def _steps(path: str) -> Iterator[str | int]:
-    """Steps of a path of msgspec, as `$.files[0].path`, up to a mapping, whose keys it hides."""
-    for name, number, hidden in _STEP.findall(path):
-        if hidden:
-            return
-        yield name or int(number)

@@ -10,6 +10,8 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from config.access import Policy, Rule
+from config.access_conflicts import rule_problems
 from gateway.admin.requests_from_views import READERS, NotPortable, local_import, type_of_request
 from gateway.admin.resource_views import VIEWS
 from gateway.cli.commands import GROUPS
@@ -17,7 +19,14 @@ from gateway.cli.common.failure import CommandFailure, fail, warn
 from gateway.cli.operations import declared_operations
 from gateway.cli.running.client import OperationClient, RunningGateway
 from gateway.cli.running.jobs import wait_for_job
-from gateway.cli.stored.document import SECRETS, Document, Json, Sections, without_defaults
+from gateway.cli.stored.document import (
+    SECRETS,
+    Document,
+    DocumentError,
+    Json,
+    Sections,
+    without_defaults,
+)
 from gateway.operations.operation import BODY, IF_MATCH, IF_NONE_MATCH, Operation
 from gateway.operations.resource_view import ResourceView, StoredEntries, StoredLinks
 from schemas.source import MANUAL
@@ -181,21 +190,43 @@ def _read_links(links: StoredLinks, view: Json) -> Json:
     return dict(sorted(linked.items()))
 
 
-def read_document(document: Document, kinds: Sequence[Section]) -> Sections:
-    """The entries of a file, checked. Raises DocumentError."""
+def read_document(document: Document, kinds: Sequence[Section], policy: Policy) -> Sections:
+    """The entries of a file, checked. Raises DocumentError with all mistakes. `policy`: of the
+    settings, whose limits expressions have."""
     by_name = {section.name: section for section in kinds}
     target: Sections = {name: {} for name in document.sections if name in by_name}
+    mistakes = []
     for name, key, entry in document.entries((*by_name, SECRETS)):
         if name == SECRETS:
             continue
-        section = by_name[name]
-        links = {link: entry.pop(link) for link in section.links if link in entry}
-        named = {**entry, "name": key} if section.is_keyed else entry
-        value = document.convert((name, key), named, section.type)
-        target[name][key] = _normal_of_file(section, value)
-        for link, linked in links.items():
-            target[name][key] |= _checked_links(document, (name, key, link), linked)
+        try:
+            target[name][key] = _read_entry(document, by_name[name], key, entry, policy)
+        except DocumentError as error:
+            mistakes.append(str(error))
+    if mistakes:
+        raise DocumentError("\n".join(mistakes))
     return target
+
+
+def _read_entry(
+    document: Document, section: Section, key: str, members: Json, policy: Policy
+) -> Json:
+    links = {link: members.pop(link) for link in section.links if link in members}
+    named = {**members, "name": key} if section.is_keyed else members
+    value = document.convert((section.name, key), named, section.type)
+    if isinstance(value, Rule):
+        _check_rule(document, (section.name, key), value, policy)
+    entry = _normal_of_file(section, value)
+    for link, linked in links.items():
+        entry |= _checked_links(document, (section.name, key, link), linked)
+    return entry
+
+
+def _check_rule(document: Document, path: tuple[str, str], rule: Rule, policy: Policy) -> None:
+    """The check of members that are not names of tiers or toolsets: the gateway has those."""
+    for member, text in rule_problems(rule, policy, rule.toolsets):
+        if member != "tiers":
+            raise document.error((*path, member), text)
 
 
 def _normal_of_file(section: Section, value: Any) -> Json:

@@ -212,17 +212,22 @@ def change(folder: Path) -> Callable[[str, str], None]:
         ("rules: {}", "bad.yaml:1: expected toolgate_export: 1"),
         ("toolgate_export: 1\nrule: {}", "bad.yaml:2: rule: there is no such section. Did you"),
         ("toolgate_export: 1\nrules:\n  a:\n    effect: deny\n    tool: [x]",
-         "bad.yaml:5: rules.a.tool: there is no such member. Did you mean tools?"),
+         "bad.yaml:5: rules.a.tool: is not known; did you mean 'tools'?"),
         ("toolgate_export: 1\nrules:\n  a: {effect: deny, limit: {}}",
-         "bad.yaml:3: rules.a.limit: there is no such member. There are: "),
+         "bad.yaml:3: rules.a.limit: is not known; expected: effect, tools, "),
         ("toolgate_export: 1\nskills:\n  a: {files: [{path: a.md, contents: x}]}",
-         "bad.yaml:3: skills.a.files.0.contents: there is no such member. Did you mean content?"),
+         "bad.yaml:3: skills.a.files.0.contents: is not known; did you mean 'content'?"),
         ("toolgate_export: 1\nsources:\n  a: {kind: openapi, depth: 3}",
-         "bad.yaml:3: sources.a.depth: there is no such member. There are: base_url, "),
+         "bad.yaml:3: sources.a.depth: is not known; expected: kind, "),
         ("toolgate_export: 1\nrules:\n  a:\n    effect: never",
-         "bad.yaml:4: rules.a.effect: invalid"),
+         'bad.yaml:4: rules.a.effect: expected one of "allow", "approve", "deny", got "never"'),
+        ("toolgate_export: 1\nrules:\n  a:\n    effect: deny\n    when: caller.id = 3",
+         "bad.yaml:5: rules.a.when: expected a CEL expression: line 1, character 11"),
+        ("toolgate_export: 1\nsources: {a: {url: /a}}", "bad.yaml:2: sources.a.kind: is required"),
+        ("toolgate_export: 1\nrules:\n\ta: {}",
+         "bad.yaml:3: found a tab, and YAML indents with spaces"),
         ("toolgate_export: 1\nkeys:\n  a:\n    scopes:\n      - 3",
-         "bad.yaml:5: keys.a.scopes.0: expected `str`, got `int`"),
+         "bad.yaml:5: keys.a.scopes.0: expected string, got 3"),
         ("toolgate_export: 1\nrules:\n  a: {effect: deny}\n  a: {effect: allow}",
          "bad.yaml:4: a is there twice"),
         ("toolgate_export: 1\nrules: [a]", "bad.yaml:2: rules: expected a mapping of names"),
@@ -234,7 +239,7 @@ def change(folder: Path) -> Callable[[str, str], None]:
          "bad.yaml: month must be in 1..12"),
         ("toolgate_export: 1\n1: {}", "bad.yaml:2: 1: there is no such section"),
         ("toolgate_export: 1\nsources: {a: {kind: machine, importer: no, location: /a}}",
-         "bad.yaml:2: sources.a.importer: expected `str`, got `bool`"),
+         "bad.yaml:2: sources.a.importer: expected string, got false"),
         ("toolgate_export: 1\nsources: {a: {kind: machine, importer: soap, location: /a}}",
          "bad.yaml:2: sources.a: there is no importer soap"),
         ("\udce9", "bad.yaml is not text in UTF-8"),
@@ -248,6 +253,16 @@ def test_a_mistake_is_named_with_its_line(
     ran = bare("apply", "bad.yaml")
     assert ran.code == 2
     assert reason in ran.err
+
+
+def test_all_mistakes_of_a_file_are_named_at_once(bare: Toolgate, folder: Path) -> None:
+    (folder / "bad.yaml").write_text(
+        "toolgate_export: 1\nrules:\n  a: {effect: never,\n    tool: [x]}\n  b: {}\n"
+    )
+    ran = bare("apply", "bad.yaml")
+    assert [line.partition("bad.yaml:")[2][:17] for line in ran.err.splitlines()] == [
+        "3: rules.a.effect", "4: rules.a.tool: ", "5: rules.b.effect",
+    ]  # fmt: skip
 
 
 def test_a_file_beyond_the_limit_is_refused(bare: Toolgate, folder: Path) -> None:
