@@ -16,7 +16,12 @@ from msgspec.structs import replace
 
 from config.connections import ConnectionsSettings
 from gateway.connections.oauth.guarded_requests import Answer, Reach, RequestFailed, origin_of
-from gateway.connections.oauth.server_metadata import ENTRA_HOSTS, AuthorizationServer, read_server
+from gateway.connections.oauth.server_metadata import (
+    ENTRA_HOSTS,
+    AuthorizationServer,
+    read_server,
+    usable_names,
+)
 from schemas.challenges import Challenge, read_challenge
 from schemas.errors import ToolgateError
 from schemas.issuers import is_same_issuer, well_known
@@ -340,7 +345,7 @@ def _failure(steps: Sequence[DiscoveryStep], name: str, detail: str) -> Discover
 def _strings(values: object) -> tuple[str, ...]:
     if not isinstance(values, list):
         return ()
-    return tuple(value for value in values if isinstance(value, str))[:CACHE_ENTRIES]
+    return usable_names(value for value in values if isinstance(value, str))
 
 
 def _origin(url: str) -> str:

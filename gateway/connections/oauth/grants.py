@@ -33,6 +33,7 @@ UNSAID_S = 3600.0  # lifetime of a token without `expires_in` that can be renewe
 LONGEST_S = 10 * 365 * 86_400.0
 VERIFIER_BYTES = 48
 TOKEN_LIMIT = 32_768  # characters; servers accept no longer headers
+SCOPES_LIMIT = 8192  # characters; a URL asks for them again
 DESCRIPTION_LIMIT = 200  # characters
 OFFLINE = "offline_access"
 PURPOSE = "this account"
@@ -201,6 +202,10 @@ class Grants:
         refresh = answer.refresh_token or refresh
         if len(answer.access_token) > TOKEN_LIMIT or len(refresh or "") > TOKEN_LIMIT:
             text = f"expected tokens of at most {TOKEN_LIMIT} characters"
+            raise GrantFailed(f"has no token for {PURPOSE}: {text}", "later")
+        granted = answer.scope or ""
+        if len(granted) > SCOPES_LIMIT or not granted.isprintable():
+            text = f"expected scopes of at most {SCOPES_LIMIT} printable characters"
             raise GrantFailed(f"has no token for {PURPOSE}: {text}", "later")
         return Tokens(answer.access_token, _lifetime_s(lasts_s, refresh), refresh,
                       _granted_scopes(answer, scopes))  # fmt: skip

@@ -1,6 +1,6 @@
 """Authorization servers, as their metadata describe them (RFC 8414), and as they are pinned."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from gateway.connections.oauth.guarded_requests import Reach
 
-LIST_LIMIT = 1000  # items of a list in metadata
+LIST_LIMIT, NAME_LIMIT = 1000, 500  # items of a list in metadata, and characters of one
 # Its documents (OpenID Connect Discovery) do not list the methods of PKCE, which it has.
 # `resource` beside scopes is refused there (AADSTS9010010).
 ENTRA_HOSTS = (
@@ -85,14 +85,23 @@ def read_server(document: Mapping[str, Any], reach: Reach) -> AuthorizationServe
         token_endpoint=metadata.token_endpoint,
         registration_endpoint=metadata.registration_endpoint,
         revocation_endpoint=metadata.revocation_endpoint,
-        scopes_supported=(metadata.scopes_supported or ())[:LIST_LIMIT],
-        token_endpoint_auth_methods_supported=(
+        scopes_supported=usable_names(metadata.scopes_supported or ()),
+        token_endpoint_auth_methods_supported=usable_names(
             metadata.token_endpoint_auth_methods_supported or ()
-        )[:LIST_LIMIT],
-        code_challenge_methods_supported=(metadata.code_challenge_methods_supported or ()),
+        ),
+        code_challenge_methods_supported=usable_names(
+            metadata.code_challenge_methods_supported or ()
+        ),
         announces_iss=metadata.authorization_response_iss_parameter_supported is True,
         accepts_documents=metadata.client_id_metadata_document_supported is True,
     )
+
+
+def usable_names(names: Iterable[str]) -> tuple[str, ...]:
+    """The scopes or methods of a list that can be stored and asked for."""
+    return tuple(name for name in names if 0 < len(name) <= NAME_LIMIT and name.isprintable())[
+        :LIST_LIMIT
+    ]
 
 
 def named_server(authorization_url: str, token_url: str, reach: Reach) -> AuthorizationServer:

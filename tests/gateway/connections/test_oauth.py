@@ -153,6 +153,25 @@ async def test_an_outage_of_the_server_forgets_nothing_and_an_end_asks_again(
         assert (await made.call(token))["result"]["structuredContent"] == {"owner": "ann"}
 
 
+async def test_scopes_that_no_row_takes_fail_a_connection_and_a_renewal(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    drive = Drive(grants_scope="notes\0")
+    async with (
+        drive_office(database_settings, tmp_path, drive) as made,
+        browsing() as browser,
+    ):
+        token = await token_of(made, browser)
+        link = link_of(await made.call(token))
+        assert (await authorize(browser, link)).status == 502
+        drive.grants_scope = ""
+        await authorize(browser, link)
+        drive.end_tokens()
+        for grant in drive.refresh.values():
+            grant.scope = "notes\0"
+        assert "could not be renewed" in json.dumps(await made.call(token))
+
+
 async def test_a_renewal_that_is_not_answered_in_time_is_tried_again_at_once(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:

@@ -127,6 +127,21 @@ async def test_scopes_of_the_resource_count_without_a_challenge(
     assert (await discover(url)).server.scopes == ("a", "b")
 
 
+async def test_names_that_no_row_takes_are_left_out(serve: Serve, server: DocumentServer) -> None:
+    url = await serve(server)
+    names = ["a\0", "a" * 1000, "b"]
+    lists = ("scopes_supported", "token_endpoint_auth_methods_supported")
+    pkce = {"code_challenge_methods_supported": ["S256\0", "S256"]}
+    server.documents = {
+        PRM: resource(url, url, scopes_supported=names),
+        RFC8414: metadata(url, **dict.fromkeys(lists, names), **pkce),
+    }
+    found = (await discover(url)).server
+    assert found.scopes == found.scopes_supported == ("b",)
+    assert found.token_endpoint_auth_methods_supported == ("b",)
+    assert found.code_challenge_methods_supported == ("S256",)
+
+
 async def test_a_server_survives_its_row(serve: Serve, server: DocumentServer) -> None:
     url = await serve(server)
     server.documents = {

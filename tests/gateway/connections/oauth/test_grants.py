@@ -233,6 +233,8 @@ async def test_an_unknown_client_ends_no_grant() -> None:
         {"access_token": "t" * 40_000},
         {"token_type": "DPoP"},
         {"expires_in": "soon"},
+        {"scope": "orders:read\0"},
+        {"scope": "orders:read " * 1000},
     ],
 )
 async def test_an_answer_without_a_usable_token_is_an_error(
