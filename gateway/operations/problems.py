@@ -77,10 +77,16 @@ def not_found(kind: str, name: str) -> ProblemDetails:
 
 
 def lacks_scope(
-    scope: str, headers: Mapping[str, str] | None = None, *, is_admin: bool = False
+    scope: str,
+    headers: Mapping[str, str] | None = None,
+    *,
+    is_admin: bool = False,
+    action: str = "",
 ) -> ProblemDetails:
-    """`is_admin`: the caller has the scope `admin`, and may expect that it permits everything."""
+    """`is_admin`: the caller has the scope `admin`, and may expect that it permits everything.
+    `action`: the part of the operation that needs it, such as "Acting for another user"."""
     text = f"Required scope: {scope}." + " The scope admin is that of the admin API." * is_admin
+    text += f" {action} takes it." if action else ""
     return ProblemDetails(403, "insufficient-scope", text, headers=headers or {})
 
 

@@ -23,7 +23,14 @@ from gateway.operations.operation import (
     check_time,
 )
 from gateway.operations.paging import ListPage, Paging
-from gateway.operations.problems import Mistake, ProblemDetails, conflict, not_found, sentence
+from gateway.operations.problems import (
+    Mistake,
+    ProblemDetails,
+    conflict,
+    lacks_scope,
+    not_found,
+    sentence,
+)
 from registry.access.api_keys import (
     NAME_LIMIT,
     PRINCIPAL_LIMIT,
@@ -283,8 +290,7 @@ def check_principal(request: OperationInput, principal: str | None) -> None:
     Problem."""
     caller = request.principal
     if principal not in (None, caller.id) and ALL not in caller.scopes:
-        detail = "Keys of another principal require the scope admin."
-        raise ProblemDetails(403, "insufficient-scope", detail)
+        raise lacks_scope(ALL, action="A key of another principal")
 
 
 def check_given(

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.context import Context
-from gateway.operations.problems import ProblemDetails
+from gateway.operations.problems import ProblemDetails, lacks_scope
 from gateway.protocol import sse_writer
 from gateway.wings.agent.conversation_and_run_store import Run
 from gateway.wings.agent.http_streams import StreamApi, content_text
@@ -123,7 +123,7 @@ class AgUi:
         """The run of the thread that is resumed. Raises ProblemDetails."""
         principal = context.principal
         if context.identity.verified and APPROVE not in context.identity.scopes:
-            raise ProblemDetails(403, "forbidden", f"This needs the scope {APPROVE}.")
+            raise lacks_scope(APPROVE, action="Answering a run that waits")
         if any(entry.edits for entry in run_input.resume):
             raise ProblemDetails(400, "bad-request", EDITED_TEXT)
         conversations, tenant = self._runner.conversations, principal.tenant

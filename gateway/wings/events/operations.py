@@ -16,7 +16,7 @@ from gateway.context import Context, Principal, new_request_id
 from gateway.operations.job_declarations import AsJob
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
 from gateway.operations.paging import ListPage, Pages, cursor, place, unknown
-from gateway.operations.problems import ProblemDetails, conflict, invalid, not_found
+from gateway.operations.problems import ProblemDetails, conflict, invalid, lacks_scope, not_found
 from gateway.operations.stored_callers import read_caller
 from gateway.wings.events.acceptor import CorrelationConflict, InvocationAcceptor
 from gateway.wings.events.asyncapi import document
@@ -256,7 +256,7 @@ class EventOperations:
     async def list(self, request: OperationInput) -> ListPage[InvocationView]:
         query: InvocationQuery = request.query
         if query.everyone and not self._is_operator(request):
-            raise ProblemDetails(403, "forbidden", f"Required scope: {ADMIN}.")
+            raise lacks_scope(ADMIN, action="Reading those of all callers")
         filter_ = Filter(
             query.status,
             query.skill_name,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gateway.context import Context
-from gateway.operations.problems import ProblemDetails, invalid
+from gateway.operations.problems import ProblemDetails, invalid, lacks_scope
 from gateway.wings.interface import is_open, subject_of
 from gateway.wings.memory.memory_rows import ORGANISATION, SCOPES, Place, Scope
 
@@ -55,7 +55,7 @@ class Reader:
     def require(self, scope: str, action: str) -> None:
         """Raises ProblemDetails."""
         if not self.may(scope):
-            raise ProblemDetails(403, "forbidden", f"{action} takes the scope {scope}.")
+            raise lacks_scope(scope, action=action)
 
 
 def reader_of(

@@ -438,7 +438,10 @@ async def test_callers_see_their_own_and_need_scopes(
             assert (await got(client, hidden, **eve))[0] == 404
         narrowed = {**ada, "X-Scope-Token": bearer("app", "events:invoke")["Authorization"]}
         assert (await got(client, f"{path}/result", **narrowed))[0] == 403
-        assert (await got(client, f"{ROOT}?everyone=true", **eve))[0] == 403
+        status, refusal = await got(client, f"{ROOT}?everyone=true", **eve)
+        assert (status, refusal["type"]) == (403, "problems/insufficient-scope")
+        text = "Required scope: events:admin. Reading those of all callers takes it."
+        assert refusal["detail"] == text
         assert (await got(client, "/events/v1/stats", **eve))[0] == 403
         root = bearer("root", "events:read events:admin")
         assert len((await got(client, f"{ROOT}?everyone=true", **root))[1]["items"]) == 1

@@ -162,7 +162,8 @@ async def test_scopes_are_required_for_calls_and_for_acting_on_behalf(
         status, problem, _ = await client.post(
             "/memory/v1/memories", {**TEA, "user_id": "somebody"}, writer
         )
-        assert (status, "memory:on_behalf" in problem["detail"]) == (403, True)
+        assert (status, problem["type"]) == (403, "problems/insufficient-scope")
+        assert problem["detail"].startswith("Required scope: memory:on_behalf. Acting for another")
         for_ann = {**TEA, "user_id": "ann"}
         assert (await client.post("/memory/v1/memories", for_ann, behalf))[0] == 201
         for who, query, count in (
