@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import anyio
@@ -118,31 +119,46 @@ async def _tail(
     as_json: bool,
 ) -> None:
     async with connect(tenant=tenant) as client:
-        last = await client.items(SEARCH.id, conditions, max(lines, PAGE if follows else 1))
-        places = dict.fromkeys(map(_place, reversed(last)))
-        _print_lines(last[:lines][::-1], as_json)
-        while follows:
+        if not follows:
+            last = await client.items(SEARCH.id, conditions, max(lines, 1))
+            _print_lines(last[:lines][::-1], as_json)
+            return
+        places: dict[tuple[str, int], None] = {}
+        last = await unknown_records(client, conditions, places, at_least=max(lines, PAGE))
+        _print_lines(last[max(0, len(last) - lines) :], as_json)
+        while True:
             _print_lines(await unknown_records(client, conditions, places), as_json)
             sys.stdout.flush()
             await anyio.sleep(EVERY_S)
 
 
 async def unknown_records(
-    client: OperationClient, conditions: Json, places: dict[tuple[str, int], None]
+    client: OperationClient,
+    conditions: Json,
+    places: dict[tuple[str, int], None],
+    *,
+    at_least: int | None = None,
 ) -> list[Json]:
     """Records that are not among the `places` ones, the oldest first; they are added there. Pages
-    are read until one has a known record: spooled records come late, and are found beside it."""
+    are read until one has a known record: spooled records come late, and are found beside it.
+    Records of a clock that is ahead of this one stay on the first pages, and do not count for that.
+    `at_least`: records that are enough where none is known yet."""
     records: list[Json] = []
     async for page in client.pages(SEARCH.id, {**conditions, "limit": PAGE}):
-        fresh = [record for record in page if _place(record) not in places]
-        records += fresh
-        if len(fresh) < len(page):
+        records += [record for record in page if _place(record) not in places]
+        past = [record for record in page if _is_past(record)]
+        is_enough = at_least is not None and len(records) >= at_least
+        if past and (is_enough or any(_place(record) in places for record in past)):
             break
     records.reverse()
     places.update(dict.fromkeys(map(_place, records)))
     for place in list(places)[:-RECORDS_REMEMBERED]:
         del places[place]
     return records
+
+
+def _is_past(record: Json) -> bool:
+    return datetime.fromisoformat(record["entry"]["recorded_ts"]) <= datetime.now(UTC)
 
 
 def _place(record: Json) -> tuple[str, int]:

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import signal
+from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
@@ -129,6 +130,27 @@ async def test_followers_print_late_records(
         late = await unknown_records(client, given, known)
         assert [record["entry"]["subject"] for record in late] == ["tool_1", "tool_3"]
         assert await unknown_records(client, given, known) == []
+
+
+async def test_followers_find_late_records_behind_future_records(
+    folder: Path,
+    database_settings: DatabaseSettings,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A gateway whose clock is ahead fills the newest pages."""
+    monkeypatch.setattr("gateway.cli.audit.PAGE", 2)
+    settings = replace(load(None, {}), database=database_settings)
+    ahead = datetime(2100, 1, 1, tzinfo=UTC)
+    async with open_operations(settings) as client:
+        early = [entry(0), entry(1)]
+        await write(database, folder, *early, *(entry(n, recorded_ts=ahead) for n in range(3)))
+        known: dict[tuple[str, int], None] = {}
+        assert len(await unknown_records(client, {}, known)) == 5
+        await write(database, folder, entry(2))
+        late = await unknown_records(client, {}, known)
+        assert [record["entry"]["subject"] for record in late] == ["tool_2"]
+        assert len(await unknown_records(client, {}, {}, at_least=1)) == 4
 
 
 @pytest.mark.parametrize("words", ["audit search", "keys list", "token revoke --sub ada"])
