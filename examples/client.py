@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 try:
+    from httpx2 import ConnectError
     from mcp import Client
     from mcp.types import CallToolResult, TextContent, Tool
 except ModuleNotFoundError:
@@ -59,4 +60,9 @@ def show(title: str, tools: list[Tool]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    try:
+        asyncio.run(main(*sys.argv[1:]))
+    except ExceptionGroup as group:  # of the tasks of the client
+        if group.subgroup(ConnectError) is None:
+            raise
+        sys.exit(f"Nothing answers at {[*sys.argv[1:], URL][0]}: does `make run` run?")

@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import webbrowser
 
-from examples.login.client import Login, open_session
+from examples.login.client import Login, open_session, run
 
 URL = "http://127.0.0.1:8765/mcp"
 
@@ -41,4 +41,4 @@ if __name__ == "__main__":
     parser.add_argument("url", nargs="?", default=URL)
     parser.add_argument("--as", dest="credentials", help="NAME:PASSWORD, instead of a browser")
     parser.add_argument("--there", help="a key or NAME:PASSWORD, instead of a browser")
-    asyncio.run(main(parser.parse_args()))
+    run(main(parser.parse_args()))

@@ -7,18 +7,19 @@ Opens a browser, or fills in the pages itself with `--as`, and prints each reque
 
 import argparse
 import asyncio
+import logging
 import re
 import sys
 import time
 import webbrowser
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from html import unescape
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.client.auth import OAuthClientProvider
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import (
@@ -33,6 +34,10 @@ DONE = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\
 FORM = re.compile(r"<form.*?</form>", re.DOTALL)
 FIELD = re.compile(r'<(?:input|button)[^>]* name="([\w-]+)"(?:[^>]* value="([^"]*)")?')
 PAGES = 3  # that lead to the end, with the right password
+
+
+class LoginRefused(Exception):
+    """The pages let nobody in with these credentials."""
 
 
 class Memory:
@@ -93,7 +98,7 @@ class Login:
             print("filling in the page of", page.url.netloc.decode(), flush=True)
             origin = f"{page.url.scheme}://{page.url.netloc.decode()}"
             page = await self._browser.post(page.url, data=fields, headers={"Origin": origin})
-        sys.exit(f"{page.url.netloc.decode()} lets nobody in with this")
+        raise LoginRefused(f"{page.url.netloc.decode()} lets nobody in with this")
 
     async def callback(self) -> AuthorizationCodeResult:
         query = parse_qs(urlsplit(await self._answers.get()).query)
@@ -138,6 +143,22 @@ async def open_session(
             yield client, oauth
 
 
+def run(program: Coroutine[Any, Any, None]) -> None:
+    """Run a program, and end it with a sentence for what a person can mend. Errors come in groups,
+    since tasks of the client have them."""
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)  # it logs the errors that it raises, too
+    try:
+        asyncio.run(program)
+    except ExceptionGroup as group:
+        error: Exception | None = group.subgroup((LoginRefused, httpx2.ConnectError, MCPError))
+        if error is None:
+            raise
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
+        is_away = isinstance(error, httpx2.ConnectError)
+        sys.exit(f"nothing answers at {error.request.url}" if is_away else str(error))
+
+
 async def main(url: str, credentials: str | None) -> None:
     async with open_session(url, Login(credentials), show) as (client, oauth):
         print("who I am:", (await client.call_tool("person_whoAmI")).content[0].text)
@@ -151,4 +172,4 @@ if __name__ == "__main__":
     parser.add_argument("url", nargs="?", default=URL)
     parser.add_argument("--as", dest="credentials", help="NAME:PASSWORD, instead of a browser")
     arguments = parser.parse_args()
-    asyncio.run(main(arguments.url, arguments.credentials))
+    run(main(arguments.url, arguments.credentials))

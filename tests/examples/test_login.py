@@ -1,13 +1,16 @@
 """The example of logging in, as its README says: with a password of the gateway's own, and at a
 company's provider."""
 
+import asyncio
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from config.settings import DatabaseSettings
+from examples.login.client import Login, LoginRefused, run
 from tests.documentation.walk import BLOCK, Block, walking
-from tests.examples.conftest import ROOT
+from tests.examples.conftest import ROOT, python
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
@@ -33,3 +36,27 @@ async def test_people_log_in_as_the_readme_says(
     assert "POST /token 200" in before
     assert "POST /token 200" in after
     assert "filling in" not in after
+
+
+async def refuse_login() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(Login("ann:wrong").fill_in("", ""))
+
+
+@pytest.mark.parametrize("client", ["login/client.py", "client.py"])
+def test_clients_say_in_a_sentence_that_no_gateway_answers(client: str) -> None:
+    ran = subprocess.run(
+        python(str(ROOT / "examples" / client), "http://127.0.0.1:9/mcp"),
+        capture_output=True, check=False, cwd=ROOT, text=True,
+    )  # fmt: skip
+    assert ran.returncode == 1
+    assert ran.stderr.lower().startswith("nothing answers at http://127.0.0.1:9/mcp")
+
+
+def test_refused_credentials_are_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def lets_nobody_in(*_: object) -> None:
+        raise LoginRefused("127.0.0.1 lets nobody in with this")
+
+    monkeypatch.setattr(Login, "fill_in", lets_nobody_in)
+    with pytest.raises(SystemExit, match="lets nobody in"):
+        run(refuse_login())
