@@ -128,6 +128,10 @@ class GatewayAnswer(Struct, frozen=True):
     created: bool = False  # the entry is new
 
 
+class MissingOperation(CommandFailure):
+    """The gateway has no operation of a name: a part of it is off, or it is older."""
+
+
 class OperationRefused(CommandFailure):
     """An operation answered with a problem."""
 
@@ -251,17 +255,17 @@ class RunningGateway(OperationClient):
         return await self._send(*_request(await self._row(name), members, texts))
 
     async def _row(self, name: str) -> OperationRow:
-        """The operation `name`; fails where the gateway has none."""
+        """The operation `name`. Raises MissingOperation."""
         rows = await self.operations()
         if name not in rows:
             if self.needs:
                 needs = f"{' and '.join(self.needs)}: true, in the settings of the gateway"
                 hint = f"it needs {needs}, or a newer release"
-                fail(f"{self.url} has no operation {name!r}; {hint}", USAGE)
+                raise MissingOperation(f"{self.url} has no operation {name!r}; {hint}", USAGE)
             group = self.root.split("/")[1]
             lists = "toolgate admin" if group == "admin" else f"toolgate {group} operations"
             hint = did_you_mean(name, rows) or f"`{lists}` lists the operations."
-            fail(f"{self.url} has no operation {name!r}. {hint}", USAGE)
+            raise MissingOperation(f"{self.url} has no operation {name!r}. {hint}", USAGE)
         return rows[name]
 
     async def summaries(self) -> Sequence[tuple[str, str, str]]:

@@ -1,6 +1,7 @@
 """`toolgate sources list | show | prune`."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from gateway.cli.common.output import out, print_json, print_rows, remark, say
 from gateway.cli.common.text import time_text
 from gateway.cli.imports.report import ITEMS, count_noun, spoken_revisions
 from gateway.cli.operations import Connect, client_option, hinting
-from gateway.cli.running.client import OperationRefused
+from gateway.cli.running.client import MissingOperation, OperationRefused
 from schemas.source import STDIO, facts_of
 from schemas.urls import without_credentials
 
@@ -254,10 +255,12 @@ def prune(_settings: Settings, connect: Connect, dry_run: bool, yes: bool) -> No
 async def _sources_and_failures(
     connect: Connect,
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """The stored sources, and the reasons of failed imports by name."""
+    """The stored sources, and the reasons of failed imports by name, of which older gateways do not
+    tell."""
     async with connect() as client:
-        sources = await client.items("listSources", {})
-        failures = await client.items("listImportFailures", {})
+        sources, failures = await client.items("listSources", {}), []
+        with suppress(MissingOperation):
+            failures = await client.items("listImportFailures", {})
     return sources, {failure["source"]: failure["reason"] for failure in failures}
 
 

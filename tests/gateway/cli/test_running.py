@@ -2,12 +2,14 @@
 
 import json
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings
+from gateway.cli.running.client import OperationRow, RunningGateway
 from tests.fixtures_gateway import running
 from tests.gateway.admin.client import KEY, bearer, key_file, open_admin
 from tests.gateway.cli.conftest import Toolgate, answering
@@ -47,6 +49,23 @@ async def test_sessions_are_listed_and_ended(
         code, _, told = await command("sessions", "list", *at)
         assert (code, "403 Required scope: admin:sessions:read" in told) == (1, True)
         assert "toolgate keys create NAME --scope admin:sessions:read > FILE" in told
+
+
+async def test_sources_of_a_gateway_that_tells_no_failures_are_listed(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older gateway has no such operation."""
+    monkeypatch.chdir(tmp_path)
+    operations = RunningGateway.operations
+
+    async def older_operations(gateway: RunningGateway) -> Mapping[str, OperationRow]:
+        rows = await operations(gateway)
+        return {name: row for name, row in rows.items() if name != "listImportFailures"}
+
+    monkeypatch.setattr(RunningGateway, "operations", older_operations)
+    async with running(replace(settings, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
+        at = ("--url", client.url, "--key-file", str(key_file(tmp_path)))
+        assert (await command("sources", "list", *at))[::2] == (0, "")
 
 
 async def test_local_settings_name_no_sources_of_another_gateway(
