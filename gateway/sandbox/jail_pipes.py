@@ -42,6 +42,11 @@ class Pipes:
         return bytes(data)
 
 
+def excess(name: str, size: int, limit: int) -> str:
+    """The error of a text of `size` characters of JSON, which is longer than a frame; else ""."""
+    return f"{name} has {size} characters of JSON, expected at most {limit}" if size > limit else ""
+
+
 class Output(io.TextIOBase):
     """Printed output: its beginning and its end."""
 

@@ -12,7 +12,7 @@ from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from typing import Any
 
-from gateway.sandbox.jail_pipes import Output, Pipes
+from gateway.sandbox.jail_pipes import Output, Pipes, excess
 
 ENGINE = "/quickjs.so"  # where the jail has it
 PRELUDE_LINE = (
@@ -30,6 +30,7 @@ class JavaScriptRun:
         self._output = Output(options["output"])
         self._number = self._open = 0
         self._end = ""  # the last frame, as JSON
+        self._limit = options["limit"]
         context = load_engine().Context()
         for name, function in (
             ("ask", self._ask), ("print", self._print), ("end", self._finish)
@@ -53,6 +54,8 @@ class JavaScriptRun:
         except Exception as error:  # of the engine, where there is no memory for one of its own
             text = f"{type(error).__name__}: {error}"[:4000]
             self._end = json.dumps({"end": "failed", "error": text})
+        if error := excess("the result", len(self._end), self._limit):
+            self._end = json.dumps({"end": "failed", "error": f"LimitReached: {error}"})
         return f'{{"output": {json.dumps(self._output.text)}, {self._end[1:]}'
 
     def _step(self) -> None:

@@ -122,6 +122,7 @@ class Program:
         began, asks = process.cpu_s, 0
         output = limits.code.output_characters
         options = {"seed": seed, "clock": clock, "output": output, "files": files, "code": code}
+        options["limit"] = limits.code.frame_bytes
         prelude = _prelude() if language == "javascript" else ""
         await process.send({**options, "language": language, "prelude": prelude})
         try:

@@ -35,12 +35,13 @@ from collections.abc import (
 )
 from typing import Any
 
-from gateway.sandbox.jail_pipes import Output, Pipes, freeze, take_pipes
+from gateway.sandbox.jail_pipes import Output, Pipes, excess, freeze, take_pipes
 from gateway.sandbox.javascript import JavaScriptRun
 
 NAME = "program"
 SPINS = 1000  # turns of the loop without an answer, behind which it waits for one
 ERROR = 4000  # characters of a message
+NO_MEMORY = "more memory than a run has (code.memory_bytes)"
 
 
 class ToolError(Exception):
@@ -103,6 +104,7 @@ class Host(Pipes):
 
     def __init__(self, source: int, target: int) -> None:
         super().__init__(source, target)
+        self.limit = 0  # characters of the arguments of a call, and of the result
         self._number = 0
         self.open: dict[int, Call] = {}
         self.calls: list[Call] = []
@@ -116,6 +118,8 @@ class Host(Pipes):
         """The call; its value, where the program does not await and nothing gathers calls. Raises
         TypeError and ValueError for members that JSON does not have."""
         text = encode(members)  # may wait for other calls, and may fail: then nothing is asked
+        if error := excess("the call", len(text), self.limit):
+            raise LimitReached(error, str(members.get("name", do)))
         with self.lock:
             self._number += 1
             call = self.open[self._number] = Call(self, str(members.get("name", do)), do)
@@ -535,7 +539,10 @@ class Run:
             value = settle(value)
         elif not isinstance(value, Pages):
             value = self._loop.run_until_complete(asyncio.ensure_future(value, loop=self._loop))
-        return json.loads(encode(value))
+        text = encode(value)
+        if error := excess("the result", len(text), self._host.limit):
+            raise LimitReached(error)
+        return json.loads(text)
 
     def _finish_calls(self) -> None:
         """Wait for all calls. Raises the ToolError of the first that failed and nothing used."""
@@ -580,6 +587,7 @@ def error_text(error: BaseException, code: str) -> str:
     kind = type(error).__name__
     try:
         text = error.msg if isinstance(error, SyntaxError) else str(error)
+        text = text or (NO_MEMORY if isinstance(error, MemoryError) else "")
     except Exception as failed:
         text = f"its text failed with {type(failed).__name__}"
     tool = f" [{error.tool[:100]}]" if isinstance(error, ToolError) and error.tool else ""
@@ -591,6 +599,7 @@ def main() -> None:
     host = Host(*take_pipes())
     host.write({"ready": True})
     options = host.read()
+    host.limit = options["limit"]
     freeze(options["seed"], options["clock"])
     if options["language"] == "javascript":
         host.send(JavaScriptRun(host, options, list(ERRORS)).run(options["code"]))

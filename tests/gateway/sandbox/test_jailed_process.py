@@ -13,7 +13,7 @@ LIMITS = CodeLimits(
 )
 ENDLESS = {
     "seed": 0, "clock": 0, "output": 100, "files": [], "code": "while True: pass",
-    "language": "python", "prelude": "",
+    "language": "python", "prelude": "", "limit": 1000,
 }  # fmt: skip
 
 

@@ -57,8 +57,10 @@ async def test_forged_frames_reach_nothing_beyond_the_tools(shop: CodeShop) -> N
 
 async def test_frames_are_bounded(shop: CodeShop) -> None:
     end = await shop.run("'x' * (9 * 2**20)")
-    assert "is too long" in end["error"]
+    assert "the result has 9437186 characters of JSON, expected at most 2097152" in end["error"]
     end = await shop.run("tools.get_item(id='x' * (9 * 2**20))")
+    assert "the call has 9437245 characters of JSON, expected at most" in end["error"]
+    end = await shop.run("'ä' * (2**21 - 2)")
     assert "is too long" in end["error"]
     many = (
         "async def ask(i): return await tools.get_item(id='x' * 1_000_000)\n"
@@ -67,6 +69,13 @@ async def test_frames_are_bounded(shop: CodeShop) -> None:
     assert "asked for more than" in (await shop.run(many))["error"]
     declared = f"{SEND}os.write(host._target, b'\\xff' * 4)\nhost.read()"
     assert "is too long" in (await shop.run(declared))["error"]
+
+
+async def test_a_result_that_takes_all_memory_names_its_limit(shop: CodeShop) -> None:
+    end = await shop.run("'x' * 50_000_000")
+    assert "the result has 50000002 characters of JSON, expected at most" in end["error"]
+    end = await shop.run("['x' * 10_000_000] * 30")
+    assert "MemoryError: more memory than a run has (code.memory_bytes)" in end["error"]
 
 
 async def test_a_denied_tool_is_named_by_nothing(settings: Settings, tmp_path: Path) -> None:
