@@ -1,5 +1,9 @@
-"""Strategies: JSON Schemas as descriptions and other servers have them, and values that fit."""
+"""Strategies: JSON Schemas as descriptions and other servers have them, and values that fit.
 
+Each is made once: to make and check one takes as long as to draw from it.
+"""
+
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -25,6 +29,7 @@ DEFINITIONS = ("One", "Two", "Three")
 Json = dict[str, Any]
 
 
+@cache
 @st.composite
 def schemas(draw: st.DrawFn) -> Json:
     """An object of arguments, with definitions that may refer to each other in circles."""
@@ -36,6 +41,7 @@ def schemas(draw: st.DrawFn) -> Json:
     return root
 
 
+@cache
 def _any(depth: int, refs: bool) -> st.SearchStrategy[Json]:
     kinds = [_leaves()]
     if refs:
@@ -45,6 +51,7 @@ def _any(depth: int, refs: bool) -> st.SearchStrategy[Json]:
     return st.one_of(kinds)
 
 
+@cache
 @st.composite
 def _leaves(draw: st.DrawFn) -> Json:
     leaf: Json = draw(
@@ -74,6 +81,7 @@ def _leaves(draw: st.DrawFn) -> Json:
     return _add_description(draw, dict(leaf))
 
 
+@cache
 @st.composite
 def _objects(draw: st.DrawFn, depth: int, refs: bool) -> Json:
     names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=4))
@@ -98,6 +106,7 @@ def _objects(draw: st.DrawFn, depth: int, refs: bool) -> Json:
     return _add_description(draw, schema)
 
 
+@cache
 @st.composite
 def _arrays(draw: st.DrawFn, depth: int, refs: bool) -> Json:
     schema: Json = {"type": "array"}
@@ -110,6 +119,7 @@ def _arrays(draw: st.DrawFn, depth: int, refs: bool) -> Json:
     return _add_description(draw, schema)
 
 
+@cache
 @st.composite
 def _unions(draw: st.DrawFn, depth: int, refs: bool) -> Json:
     keyword = draw(st.sampled_from(("anyOf", "oneOf", "allOf")))
