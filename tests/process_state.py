@@ -11,6 +11,12 @@ from typing import Any
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD)
 
 
+def list_descriptors() -> list[int]:
+    """Open descriptors without those of libraries: libffi maps its own file for each callback."""
+    *files, _listing = sorted(Path("/proc/self/fd").iterdir(), key=lambda file: int(file.name))
+    return [int(file.name) for file in files if ".so" not in file.readlink().name]
+
+
 def describe_process() -> dict[str, Any]:
     return {
         "name": __name__,
@@ -23,7 +29,7 @@ def describe_process() -> dict[str, Any]:
         "parent": os.getppid(),
         "leads_group": os.getpgid(0) == os.getpid(),
         "leads_session": os.getsid(0) == os.getpid(),
-        "descriptors": sorted(int(file.name) for file in Path("/proc/self/fd").iterdir())[:-1],
+        "descriptors": list_descriptors(),
         "signals": [str(signal.getsignal(number)) for number in SIGNALS],
         "blocked": [*signal.pthread_sigmask(signal.SIG_BLOCK, ())],
         "threads": threading.active_count(),

@@ -3,7 +3,7 @@
 import re
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -155,10 +155,17 @@ def test_the_calls_cover_every_operation_and_every_answer() -> None:
     assert {(call.operation, call.status) for call in CALLS} == described
 
 
-def test_every_route_is_described() -> None:
+@pytest.fixture
+def petshop_store() -> Iterator[Store]:
+    store = Store(":memory:")
+    yield store
+    store.close()
+
+
+def test_every_route_is_described(petshop_store: Store) -> None:
     routes = {
         (method, re.sub(r"\{.*?\}", "{}", route.path))
-        for route in build_app(Store(":memory:")).routes
+        for route in build_app(petshop_store).routes
         if isinstance(route, Route)
         for method in (route.methods or set()) - {"HEAD"}
     }
@@ -205,8 +212,8 @@ def test_a_port_in_use_is_told(petshop: str) -> None:
         assert errors(process).endswith("Address already in use. Try --port 0.\n")
 
 
-def test_an_order_sells_a_pet_and_its_cancellation_restores_the_pet() -> None:
-    store = Store(":memory:")
+def test_an_order_sells_a_pet_and_its_cancellation_restores_the_pet(petshop_store: Store) -> None:
+    store = petshop_store
     order = store.place_order(NewOrder(pet_id=3, owner_id=1))
     assert store.pet(3).status == "sold"
     assert [pet.id for pet in store.pets(PetQuery(status="sold"))] == [3]
@@ -215,7 +222,6 @@ def test_an_order_sells_a_pet_and_its_cancellation_restores_the_pet() -> None:
     with pytest.raises(Conflict, match="stays in the books"):
         store.remove_pet(3)
     assert store.add_pet(NewPet("Kit", "cat", 5)).id == 9
-    store.close()
 
 
 @pytest.mark.parametrize("species", COLOURS)

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
@@ -35,8 +35,9 @@ async def daily_costs(database: Database) -> None:
 @pytest.mark.usefixtures("daily_costs")
 async def test_costs_are_summed_by_day_and_other_dimensions(api: Admin) -> None:
     report = (await api("GET", "/costs/sums")).json
-    first = TODAY - timedelta(days=29)
-    assert (report["first"], report["last"]) == (first.isoformat(), TODAY.isoformat())
+    first, last = (date.fromisoformat(report[day]) for day in ("first", "last"))
+    assert last - first == timedelta(days=29)
+    assert last in {TODAY, datetime.now(UTC).date()}  # the module may be older than the day
     assert (report["all_callers"], report["recording"], report["more"]) == (True, False, False)
     today, earlier = report["rows"]
     assert (today["day"], today["caller"]) == (TODAY.isoformat(), None)
