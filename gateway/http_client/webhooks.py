@@ -42,9 +42,11 @@ class SignatureRefused(ToolgateError):
 
 
 def key_of(secret: str) -> bytes:
-    """The key in a secret. Raises ToolgateError."""
+    """The key in a secret, whatever its padding: which one is refused differs between versions of
+    Python. Raises ToolgateError."""
+    text = secret.removeprefix(PREFIX).rstrip("=")
     try:
-        key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
+        key = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except binascii.Error as error:
         raise ToolgateError("a secret of webhooks is not whsec_ and base64") from error
     if not 24 <= len(key) <= 64:

@@ -29,7 +29,7 @@ from config.access import BreakerSettings
 from config.hooks import HOOK_VARIABLES, HookPoint, HookSettings
 from config.settings import Settings
 from config.user_modules import load_function
-from gateway.http_client.webhooks import operator_session, request_answer
+from gateway.http_client.webhooks import key_of, operator_session, request_answer
 from gateway.middleware.circuit_breaker import Circuit
 from registry.database.fair_limiter import FairLimiter
 from schemas.cel_expressions import Expression, compile_expression
@@ -155,6 +155,8 @@ class HttpHook:
     blocks = False
 
     def __init__(self, url: str, secret: str, concurrency: int, limit_bytes: int) -> None:
+        """Raises ToolgateError for a secret that signs nothing."""
+        key_of(secret)
         self.version = ""
         self._url = url
         self._secret = secret
