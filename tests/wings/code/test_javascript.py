@@ -1,5 +1,6 @@
 """Programs of JavaScript: what they may write, what they get, and what they may not do."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +171,8 @@ async def test_answers_of_servers_keep_large_numbers(settings: Settings, tmp_pat
         )
         assert end["result"] == ["bigint", 1, 10_000], end
         end = await shop.run("try { await tools.deep() } catch (e) { result(e.name) }", **JS)
-        assert end["result"] == "ToolError", end
+        # Python 3.14 decodes as deep as its stack allows, and hands the answer on.
+        assert end["result"] == ("ToolError" if sys.version_info < (3, 14) else None), end
 
 
 PAUSING = """
