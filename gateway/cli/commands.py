@@ -670,7 +670,7 @@ GROUPS: Mapping[str, CommandGroup] = {
         },
     ),
     "webhooks": CommandGroup(
-        help="""List, add, test, rotate and remove webhooks of a running gateway.
+        help="""List, add, test, rotate and remove webhooks, and what was sent to them.
 
         Completions of invocations are sent to them (`replyTo: webhook:NAME`). The gateway needs
         events.enabled, and the key the scope events:admin.
@@ -680,7 +680,10 @@ GROUPS: Mapping[str, CommandGroup] = {
           toolgate webhooks add crm https://crm.example/hooks --key-file my.key
           toolgate webhooks test crm --key-file my.key
         """,
-        resources=("gateway.wings.events.webhook_receivers:WebhookReceivers",),
+        resources=(
+            "gateway.wings.events.webhook_receivers:WebhookReceivers",
+            "gateway.wings.events.webhook_deliveries:WebhookDeliveries",
+        ),
         remote=True,
         root="/events/v1",
         rows={
@@ -702,6 +705,18 @@ GROUPS: Mapping[str, CommandGroup] = {
             "test": CommandRow(
                 operation="events_test_webhook", fails="error",
                 says="{webhook} took the event.",
+            ),
+            "deliveries": CommandRow(
+                operation="events_deliveries", limit=50, first="Nothing was sent there yet.",
+                columns=(("id", "Delivery", "code"), ("status", "State", "badge"),
+                         ("attempts", "Attempts", "number"), ("created", "Since", "time"),
+                         ("due", "Next attempt", "time"), ("error", "Error", "text")),
+                examples=("toolgate webhooks deliveries crm --status FAILED --key-file my.key",),
+            ),
+            "resend": CommandRow(
+                operation="events_redeliver", options={"ids": "id"},
+                says="Sent again to {webhook}: {count}.",
+                examples=("toolgate webhooks resend crm --key-file my.key",),
             ),
             "rotate": CommandRow(
                 operation="events_rotate_webhook", prints="secret",

@@ -38,6 +38,20 @@ INVOCATION: MemberTexts = {
     ),
 }
 
+WEBHOOK: MemberTexts = {
+    "webhook": MemberText("Webhook", "A name of `replyTo: webhook:NAME`.", "crm"),
+}
+
+REDELIVERY: MemberTexts = {
+    **WEBHOOK,
+    "ids": MemberText(
+        "Deliveries",
+        "The ids of deliveries; empty: all that failed or wait.",
+        "0190c2a4-6f1e-7c3a-9d52-3f6f2a7b1c55",
+    ),
+    "limit": MemberText("Limit", "The most that are sent, the oldest first.", "1000", rarely=True),
+}
+
 REDRIVE: MemberTexts = {
     "ids": MemberText(
         "Invocations",

@@ -51,6 +51,7 @@ from gateway.wings.events.requests_and_views import (
     view_of,
 )
 from gateway.wings.events.wakeups import CANCEL, ENDED, WORK, CompletionWaiters
+from gateway.wings.events.webhook_deliveries import WebhookDeliveries
 from gateway.wings.events.webhook_receivers import WebhookReceivers
 from gateway.wings.interface import CallTool, background
 from registry.database.postgres import is_uuid
@@ -74,6 +75,7 @@ class EventOperations:
         *,
         outbox: CompletionOutbox,
         receivers: WebhookReceivers,
+        deliveries: WebhookDeliveries,
         call: CallTool,
         settings: EventsSettings,
         say: Callable[[str], None],
@@ -81,6 +83,7 @@ class EventOperations:
         self._journal = journal
         self._outbox = outbox
         self._receivers = receivers
+        self._deliveries = deliveries
         self._call = call
         self._accepting = accepting
         self._dispatch = dispatch
@@ -98,7 +101,8 @@ class EventOperations:
     @property
     def operations(self) -> tuple[Operation, ...]:
         parts = (self._of_callers(), self._of_workers(), self._of_operators())
-        return (*chain(*parts), *self._receivers.operations, *self._of_schedules())
+        webhooks = (*self._receivers.operations, *self._deliveries.operations)
+        return (*chain(*parts), *webhooks, *self._of_schedules())
 
     def _of_callers(self) -> tuple[Operation, ...]:
         return (

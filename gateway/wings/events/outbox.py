@@ -212,7 +212,7 @@ class CompletionOutbox(Tables):
             return WebhookSent(done=False, gone=True, error="it is too old")
         row = await self._journal.get(entry.host_id, entry.invocation_id)
         if row is None or not row.has_ended:  # deleted, or redriven
-            return WebhookSent(done=False, gone=True, error="the invocation has not ended")
+            return WebhookSent(done=False, gone=True, error="the invocation is gone, or runs again")
         try:
             return await self._by_kind[entry.kind](entry, row, encode(completion(row)))
         except Unavailable as error:

@@ -18,6 +18,7 @@ from gateway.http_client.webhooks import PREFIX, WebhookSender, check_receiver
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
 from gateway.operations.paging import ListPage, Pages, Paging
 from gateway.operations.problems import ProblemDetails, conflict, invalid, not_found, unavailable
+from gateway.wings.events.member_texts import WEBHOOK
 from registry.access.secrets import Keys, SecretRefused, Secrets
 from registry.database.postgres import Pool, borrow
 from schemas.cloudevents import CLOUD_EVENT
@@ -82,6 +83,10 @@ class WebhookReceivers:
                 self.list_webhooks, ListPage[WebhookView], query=Paging,
             ),
             Operation(
+                "events_webhook", "GET", ONE, "Show a webhook.", ADMIN,
+                self.get, WebhookView, types=types,
+            ),
+            Operation(
                 "events_put_webhook", "PUT", ONE,
                 "Register a webhook, or change its address. A new one gets a secret.", ADMIN,
                 self.put, WebhookView, body=NewWebhook, types=types, no_tool=secret,
@@ -95,11 +100,11 @@ class WebhookReceivers:
             Operation(
                 "events_test_webhook", "POST", f"{ONE}/tests",
                 "Send a test event. A disabled webhook that accepts it is enabled again.", ADMIN,
-                self.test, WebhookTest, types=types,
+                self.test, WebhookTest, types=types, members=WEBHOOK,
             ),
             Operation(
                 "events_delete_webhook", "DELETE", ONE, "Delete a webhook.", ADMIN,
-                self.delete, status=204, types=types,
+                self.delete, status=204, types=types, members=WEBHOOK,
             ),
         )  # fmt: skip
 
@@ -132,14 +137,26 @@ class WebhookReceivers:
         )
 
     async def list_webhooks(self, request: OperationInput) -> ListPage[WebhookView]:
-        host, gone = request.tenant, await self._gone_webhooks(request.tenant)
+        views = await self._views(request.tenant)
+        return PAGES.page(request.query, views, lambda view: view.name)
+
+    async def get(self, request: OperationInput) -> WebhookView:
+        """Raises ProblemDetails for a webhook that there is not."""
+        name = request.names["webhook"]
+        views = [view for view in await self._views(request.tenant, name) if view.name == name]
+        if not views:
+            raise not_found("webhook", name)
+        return views[0]
+
+    async def _views(self, host: str, name: str | None = None) -> list[WebhookView]:
+        """Webhooks of the settings, and the stored ones, or that of a name."""
+        gone = await self._gone_webhooks(host)
         configured = {name: row.url for name, row in self._of_settings(host).items()}
-        stored = {row.name: row.url for row in await self._rows(host)}
-        views = [
+        stored = {row.name: row.url for row in await self._rows(host, name)}
+        return [
             WebhookView(name, url, name not in configured, (name, url) in gone)
             for name, url in sorted({**stored, **configured}.items())
         ]
-        return PAGES.page(request.query, views, lambda view: view.name)
 
     async def put(self, request: OperationInput) -> OperationOutput:
         name, url = self._own_name(request), request.body.url

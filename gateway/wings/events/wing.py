@@ -32,6 +32,7 @@ from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.schedule_checks import check_schedules, failed_schedules, unknown_skills
 from gateway.wings.events.sweeper import JournalSweeper
 from gateway.wings.events.wakeups import ENDED, WORK, CompletionWaiters, WakeupChannel
+from gateway.wings.events.webhook_deliveries import WebhookDeliveries
 from gateway.wings.events.webhook_receivers import WebhookReceivers
 from gateway.wings.interface import Concern, Wing, WingContributions, WingParts
 from registry.database.migrate import Component
@@ -125,6 +126,7 @@ class _Wired:
             self.waits,
             outbox=self.outbox,
             receivers=receivers,
+            deliveries=WebhookDeliveries(parts.pool, receivers, self.outbox.wake),
             call=parts.call,
             settings=settings,
             say=self.notices.say,
@@ -363,7 +365,15 @@ PAGES = (
         path="webhooks",
         icon="plug",
         lists="events_webhooks",
-        columns=(("name", "Name", "code"), ("url", "Address", "text")),
+        columns=(
+            ("name", "Name", "code"),
+            ("url", "Address", "text"),
+            ("disabled", "Disabled", "badge"),
+        ),
+        shows="events_webhook",
+        key="name",
+        acts=("events_test_webhook", "events_redeliver", "events_delete_webhook"),
+        also=(("Deliveries", "events_deliveries"),),
         empty="Addresses that are told when an invocation has ended.",
     ),
 )

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import time
+import uuid
 from asyncio import gather
 from pathlib import Path
 from typing import Any
@@ -365,6 +366,63 @@ async def is_disabled(client: Client) -> bool:
     return bool(webhook.get("disabled", False))
 
 
+async def test_deliveries_are_listed_and_sent_again(settings: Settings) -> None:
+    """A receiver that was away, or said 410 by mistake, gets what it missed."""
+    receiver = Receiver(500, 200, 410)
+    async with serving(receiver) as url:
+        webhooks = {"crm": EventWebhook(url=url, secret=NEW, private=True)}
+        async with running(with_events(settings, webhooks=webhooks)) as client:
+            path, deliveries = f"{HOOKS}/crm", f"{HOOKS}/crm/deliveries"
+            assert await got(client, deliveries) == (200, {"items": []})
+
+            async def send(status: str, number: int = 1) -> Any:
+                """The newest delivery, once that many have a status."""
+                invocation = await invoke_skill(client, "getPet", {"id": 7}, replyTo="webhook:crm")
+                await wait_for_end(client, invocation["id"])
+                return await await_deliveries(status, number)
+
+            async def await_deliveries(status: str, number: int) -> Any:
+                async def look() -> Any:
+                    items = (await got(client, f"{deliveries}?status={status}"))[1]["items"]
+                    return items if len(items) == number and items[0]["attempts"] else None
+
+                return (await until(look))[0]
+
+            waiting = await send("PENDING")
+            assert (waiting["error"], waiting["due"] > waiting["created"]) == ("status 500", True)
+            sent = await send("ACKED")
+            assert ("error" in sent, "due" in sent, "finished" in sent) == (False, False, True)
+            failed = await send("FAILED")
+            assert failed["error"] == "status 410"
+            (status, page), least = await got(client, f"{deliveries}?limit=2"), waiting["id"]
+            assert [item["id"] for item in page["items"]] == [failed["id"], sent["id"]]
+            _, rest = await got(client, f"{deliveries}?limit=2&after={page['next']}")
+            assert [item["id"] for item in rest["items"]] == [least]
+
+            status, problem, _ = await client.post(f"{path}/redeliveries", {})
+            assert (status, "answered 410" in problem["detail"]) == (409, True)
+            assert (await client.post(f"{path}/tests", b""))[1] == {"done": True}
+            status, again, _ = await client.post(f"{path}/redeliveries", {})
+            assert (status, sorted(again["ids"])) == (200, sorted([waiting["id"], failed["id"]]))
+            await await_deliveries("ACKED", 3)
+            assert (await client.post(f"{path}/redeliveries", {}))[1] == {"count": 0, "ids": []}
+            body = {"ids": [sent["id"], str(uuid.uuid4())]}
+            _, chosen, _ = await client.post(f"{path}/redeliveries", body)
+            assert chosen == {"count": 1, "ids": [sent["id"]]}
+            await until(lambda: len(receiver.heard) == 7)
+            ids = [headers["webhook-id"] for headers, _ in receiver.heard]
+            assert (ids[1], ids[0] in ids[4:6], ids[2] in ids[4:6]) == (ids[6], True, True)
+
+            for wrong, expected in (
+                (await got(client, f"{HOOKS}/other/deliveries"), 404),
+                (await got(client, f"{deliveries}?status=LATE"), 400),
+                (await got(client, f"{deliveries}?after=eHh4"), 422),
+                (await client.post(f"{HOOKS}/other/redeliveries", {}), 404),
+                (await client.post(f"{path}/redeliveries", {"ids": ["x"]}), 422),
+            ):
+                assert wrong[0] == expected, wrong
+
+
 async def test_redirect_of_a_receiver_is_named_as_the_mistake(settings: Settings) -> None:
     async with serving(Receiver(302)) as url:
         webhooks = {"moved": EventWebhook(url=url, secret=NEW, private=True)}
@@ -458,6 +516,7 @@ async def test_webhooks_are_managed_on_the_command_line(settings: Settings) -> N
             await connection.execute("UPDATE webhook_t SET url = %s", [url])
         assert "crm: " in (await run_webhooks("test", "crm"))[1]
         assert await run_webhooks("test", "crm") == (0, "crm took the event.")
+        assert await run_webhooks("resend", "crm") == (0, "Sent again to crm: 0.")
         _, listed = await run_webhooks("list")
         assert [line.split()[0] for line in listed.splitlines()] == ["crm", "own"]
         assert await run_webhooks("remove", "crm") == (0, "Removed crm.")
