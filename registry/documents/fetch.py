@@ -6,6 +6,7 @@ settings allow more.
 """
 
 import os
+import re
 import stat
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -44,6 +45,8 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _NOT_MODIFIED = 304
 _FRESH_S = 2.0  # RFC 9110, 8.8.2.2: dates have seconds
 _VALIDATOR = 500  # characters of one
+# of a URL without its scheme: example.com/, localhost:8000
+_HOST = re.compile(r"([\w-]+\.)*[\w-]+(:\d+(/|$)|\.[a-z]{2,}/)", re.IGNORECASE)
 _HEADERS = {
     "Accept": "application/json, application/yaml, text/yaml;q=0.9, */*;q=0.5",
     "User-Agent": "toolgate",
@@ -113,7 +116,7 @@ async def fetch(
             redirects=redirects,
             settings=settings,
         )
-    return await to_thread.run_sync(_read_file, path, limit_bytes)
+    return await to_thread.run_sync(_read_file, path, limit_bytes, location)
 
 
 def local_path(location: str) -> Path | None:
@@ -143,7 +146,7 @@ def _path_of(url: str) -> Path:
     return Path(url2pathname(parts.path))
 
 
-def _read_file(absolute: Path, limit_bytes: int) -> FetchedDocument:
+def _read_file(absolute: Path, limit_bytes: int, location: str) -> FetchedDocument:
     try:
         mode = absolute.stat().st_mode
         if stat.S_ISDIR(mode):
@@ -153,7 +156,8 @@ def _read_file(absolute: Path, limit_bytes: int) -> FetchedDocument:
         with absolute.open("rb") as file:
             data = file.read(limit_bytes + 1)
     except FileNotFoundError as error:
-        raise ImportRejected(f"{absolute} does not exist.") from error
+        hint = " A URL begins with http:// or https://." if _HOST.match(location) else ""
+        raise ImportRejected(f"{absolute} does not exist.{hint}") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ImportRejected(f"Cannot read {absolute}: {reason}.") from error
@@ -368,7 +372,11 @@ def _reason(error: Exception) -> str:
             return f"{cause}; refused unless {GUARD} is true"
         return f"the host name {error.host} cannot be resolved"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"its TLS certificate is not accepted: {error.certificate_error}"
+        reason = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
+        return (
+            f"its TLS certificate is not accepted ({reason}); the variable SSL_CERT_FILE names a "
+            "file with its issuer"
+        )
     if isinstance(error, aiohttp.ClientConnectorError):
         # asyncio's own text repeats the address of the message
         return os.strerror(error.errno).lower() if error.errno else str(error.os_error)

@@ -26,7 +26,7 @@ from registry.documents.containers import (
     file_location,
     unpack,
 )
-from registry.documents.fetch import FetchedDocument, fetch, local_path
+from registry.documents.fetch import FetchedDocument, StatusRefused, fetch, local_path
 from registry.importers.drafts import ImportedDescription
 from registry.importers.openapi import OpenApiOptions, Overlay, overlay, parse, read
 from registry.importers.openapi.multi_file_documents import (
@@ -108,6 +108,14 @@ def _is_description(data: bytes, name: str) -> bool:
     return any(isinstance(root.get(key), str | int | float) for key in _KEYS)
 
 
+_SAVE = "Save the description to a file, as with curl, and import that."
+REMEDIES = {  # by the status of what answers instead of a description
+    401: _SAVE,
+    403: _SAVE,
+    404: "Addresses of descriptions end in /openapi.json (FastAPI), /v3/api-docs (Spring) or so.",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class GatheredFiles:
     location: str  # absolute path or URL, without credentials
@@ -123,13 +131,18 @@ async def gather_files(
     if path is not None and await anyio.Path(path).is_dir():
         folder = await to_thread.run_sync(FolderContainer, path, limits.local_files_limit)
         return await _in_place(folder, str(path), entry, limits)
-    first = await fetch(
-        location,
-        limit_bytes=limits.document_limit_bytes,
-        timeout_s=limits.fetch_timeout_s,
-        private_networks=limits.private_networks,
-        by_operator=by_operator,
-    )
+    try:
+        first = await fetch(
+            location,
+            limit_bytes=limits.document_limit_bytes,
+            timeout_s=limits.fetch_timeout_s,
+            private_networks=limits.private_networks,
+            by_operator=by_operator,
+        )
+    except StatusRefused as refused:
+        if remedy := REMEDIES.get(refused.status):
+            raise ImportRejected(f"{refused} {remedy}") from refused
+        raise
     if first.data.startswith(ZIP):
         archive = await to_thread.run_sync(
             Archive, first.data, first.location, limits.local_files_limit

@@ -182,7 +182,13 @@ def test_a_url_answering_404_is_refused_and_a_good_url_is_imported(
     with answering({"/pets.json": json.dumps(found).encode()}) as port:
         url = f"http://127.0.0.1:{port}"
         ran = toolgate("import", "openapi", f"{url}/nothing.json", "--name", "pets")
-        assert (ran.code, ran.err) == (1, f"toolgate: {url}/nothing.json answered 404 Not Found.\n")
+        reason = f"{url}/nothing.json answered 404 Not Found. Addresses of descriptions end in"
+        assert (ran.code, reason in ran.err) == (1, True)
+        bare = f"{url.removeprefix('http://')}/pets.json"
+        ran = toolgate("import", "openapi", bare, "--name", "x")
+        assert ran.err.endswith(
+            "pets.json does not exist. A URL begins with http:// or https://.\n"
+        )
         ran = toolgate("import", "openapi", f"{url}/pets.json", "--name", "pets")
         assert ran.code == 0
         assert ran.out.endswith(f"Calls go to {url}/v1\n")

@@ -18,6 +18,7 @@ from registry.documents.fetch import (
     freshness,
 )
 from schemas.errors import ImportRejected
+from tests.servers.tls import Authority, https
 
 pytestmark = pytest.mark.anyio
 
@@ -116,6 +117,14 @@ async def test_credentials_are_sent_and_never_shown():
         assert (await get(named)).location == url
         message = await refusal(url.replace("//", "//me:wrong@"))
     assert message == f"{url} answered 401 Unauthorized (it needs credentials)."
+
+
+async def test_a_refused_certificate_names_the_way_to_trust_its_issuer(tmp_path):
+    authority = Authority(tmp_path)
+    async with https(authority.sign("server")) as (url, _):
+        message = await refusal(f"{url}/api.json")
+    assert "its TLS certificate is not accepted (" in message
+    assert message.endswith("; the variable SSL_CERT_FILE names a file with its issuer.")
 
 
 @pytest.mark.parametrize("status", [404, 500, 204, 304])
