@@ -446,6 +446,22 @@ async def test_the_keyboard_reaches_all_controls_of_the_mouse(
         await expect(visitor.page.locator("details.menu[open]")).to_have_count(0)
 
 
+async def test_enter_sends_a_form_and_its_first_mistake_has_the_focus(
+    site: Client, browser: Browser
+) -> None:
+    async with watch_page(browser, f"{site.url}/console", locale="en-GB") as visitor:
+        page = visitor.page
+        await visitor.open("sources/new")
+        await page.locator('[name="/name"]').fill("Not a name")
+        await page.locator('[name="/url"]').press("Enter")
+        await expect(page.locator('[name="/name"]')).to_be_focused()
+        await expect(page.locator('[name="/name"]')).to_have_attribute("aria-invalid", "true")
+        await page.locator('[name="/name"]').fill("nothing-there")
+        await page.locator('[name="/url"]').fill(f"{site.url}/nothing.json")
+        await page.locator('[name="/url"]').press("Enter")
+        await expect(page.get_by_role("alert")).to_be_focused()
+
+
 @pytest.mark.parametrize("locale", ["en-GB", "zh-CN"])
 async def test_a_reader_logs_in_with_a_key_and_sees_no_button_that_would_be_refused(
     house: House, database_settings: DatabaseSettings, browser: Browser, locale: str

@@ -30,6 +30,13 @@
     for (const one of inside.querySelectorAll("[data-chart]")) chart(one);
   }
 
+  // Screen readers do not announce an alert that the page came with.
+  const mistake = document.querySelector("main [aria-invalid='true']") ?? document.querySelector("main form [role='alert']");
+  if (mistake) {
+    if (mistake.tabIndex < 0) mistake.tabIndex = -1;
+    mistake.focus();
+  }
+
   // By scrollIntoView the first Tab would go on from there, past the link that skips the menu.
   for (const place of document.querySelectorAll("nav [aria-current='page']")) {
     const menu = place.closest(".side");
