@@ -5,6 +5,8 @@ from typing import Any
 
 import anyio
 import pytest
+from mcp import Client as OfficialClient
+from mcp.client.extension import ClaimContext
 from msgspec.structs import replace
 
 from config.settings import Settings
@@ -26,6 +28,8 @@ from tests.wings.events.shared import anyio_backend, client, service, shared_eve
 __all__ = ["anyio_backend", "client", "service", "shared_events"]
 
 pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).parents[3]
 
 CHANGES = {"task_wait_s": 0.2}
 LEGACY = "2025-11-25"
@@ -297,3 +301,23 @@ async def test_a_task_is_known_for_as_long_as_its_client_asked(event_settings: S
                 assert last["result"]["ttl"] == 400
                 await anyio.sleep(0.05)
         assert (last["error"]["code"], last["error"]["message"]) == UNKNOWN
+
+
+async def test_the_extension_of_the_chapter_waits_for_tasks(
+    event_settings: Settings, service: Recorder
+) -> None:
+    """docs/events.md has it, for the official client."""
+    chapter = (ROOT / "docs/events.md").read_text().partition("## Tasks of MCP")[2]
+    namespace: dict[str, Any] = {"__name__": __name__}
+    exec(chapter.partition("```python\n")[2].partition("```")[0], namespace)
+    async with (
+        running(event_settings) as gateway,
+        OfficialClient(f"{gateway.url}/mcp", extensions=[namespace["Tasks"]()]) as client,
+    ):
+        begun = await client.session.call_tool("slow", {}, allow_claimed=True)
+        assert isinstance(begun, namespace["Begun"])
+        service.release.set()
+        context = ClaimContext(session=client.session, tool_name="slow", read_timeout_seconds=None)
+        with anyio.fail_after(DEADLINE_S):
+            result = await namespace["wait_for_task"](begun, context)
+        assert result.structured_content["heard"]["path"] == "/slow"
