@@ -104,7 +104,7 @@ def unavailability(error: Exception) -> str:
 
 log = logging.getLogger("toolgate.database")
 
-Pool: TypeAlias = AsyncConnectionPool[BoundedConnection]
+Pool: TypeAlias = SharedPool
 
 CLOSE_S = 10.0  # longest time for a pool to close, whose connections end with the process
 AWAY = (psycopg.OperationalError, PoolTimeout)  # no connection, or one that broke
@@ -139,8 +139,9 @@ async def borrow(
 
     `pool.connection()` loses it when the cancellation of a scope reaches its own clean-up.
     """
+    turn = await pool.take_turn()  # for which a task that is cancelled waits no longer
     with CancelScope(shield=True):  # at most as long as the pool's timeout
-        connection = await pool.getconn()
+        connection = await pool.lend(turn)
     try:
         if isolation is not None:
             await connection.set_isolation_level(isolation)
@@ -172,8 +173,9 @@ def _is_idle(connection: AsyncConnection) -> bool:
 async def autocommit(pool: Pool) -> AsyncIterator[AsyncConnection]:
     """A connection of the pool, in autocommit mode: for one statement, without the round trips of
     BEGIN and COMMIT."""
+    turn = await pool.take_turn()
     with CancelScope(shield=True):
-        connection = await pool.getconn()
+        connection = await pool.lend(turn)
     try:
         await connection.set_autocommit(True)
         yield connection
@@ -244,7 +246,7 @@ class Database:
                 await connection.execute(migration.sql)
             await connection.commit()
 
-        pool: Pool = AsyncConnectionPool(
+        pool = SharedPool(
             self.conninfo,
             connection_class=BoundedConnection,
             min_size=1,

@@ -60,18 +60,29 @@ class SharedPool(AsyncConnectionPool[BoundedConnection]):
 
     async def getconn(self, timeout: float | None = None) -> BoundedConnection:
         """Raises PoolTimeout, and NoTurn, which is one."""
-        request, task = _REQUEST.get(), asyncio.current_task()
-        if request is None or not request.is_open or self._holds_turn(task):
-            return await super().getconn(timeout)
+        return await self.lend(await self.take_turn(timeout), timeout)
+
+    async def take_turn(self, timeout: float | None = None) -> Caller | None:
+        """The caller that a connection of this task counts for, once it is its turn; `lend` has to
+        follow. None: it counts for nobody. Raises NoTurn."""
+        request = _REQUEST.get()
+        if request is None or not request.is_open or self._holds_turn(asyncio.current_task()):
+            return None
         caller = request.caller
         if not self._turns.take(*caller):  # else without the cost of a deadline
             await self._await_turn(caller, self.timeout if timeout is None else timeout)
+        return caller
+
+    async def lend(self, turn: Caller | None, timeout: float | None = None) -> BoundedConnection:
+        """A connection for a turn, which ends with it. Raises PoolTimeout."""
         try:
             connection = await super().getconn(timeout)
         except BaseException:
-            self._turns.release(*caller)
+            if turn is not None:
+                self._turns.release(*turn)
             raise
-        self._taken[connection] = caller, task
+        if turn is not None:
+            self._taken[connection] = turn, asyncio.current_task()
         return connection
 
     async def _await_turn(self, caller: Caller, timeout_s: float) -> None:

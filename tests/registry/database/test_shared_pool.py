@@ -1,14 +1,18 @@
 """Connections of the pool, shared out among callers."""
 
+from collections.abc import Callable
+from typing import Any
+
 import anyio
 import msgspec
 import pytest
 from psycopg_pool import PoolTimeout
 
 from config.settings import DatabaseSettings
-from registry.database.postgres import Database, Pool, borrow
+from registry.database.postgres import Database, Pool, autocommit, borrow
 from registry.database.shared_pool import Caller, borrow_for
 from tests.polling import until
+from tests.sharing import hold_turns
 
 pytestmark = pytest.mark.anyio
 
@@ -159,3 +163,25 @@ async def test_second_connections_of_requests_need_no_turn(
                 for _ in range(9):
                     tasks.start_soon(hold_two)
         assert seconds == 9
+
+
+@pytest.mark.parametrize("lend", [borrow, autocommit])
+async def test_a_cancelled_request_waits_for_no_turn(
+    database_settings: DatabaseSettings, lend: Callable[[Pool], Any]
+) -> None:
+    """Its client is gone, or its deadline is over; the turn goes to the next request."""
+    settings = msgspec.structs.replace(database_settings, pool_max=4)
+    async with (
+        Database.open(settings, wait=False) as database,
+        hold_turns(database.pool, ANN),
+        anyio.create_task_group() as tasks,
+    ):
+        with borrow_for(ANN), anyio.fail_after(5):
+            with anyio.move_on_after(0.2) as waited:
+                async with lend(database.pool):
+                    pytest.fail("a turn beyond the caller's share")
+            assert waited.cancelled_caught
+        holders = Holders(database.pool)
+        tasks.start_soon(holders.hold, BEN)
+        await until(lambda: holders.held)
+        holders.end.set()
