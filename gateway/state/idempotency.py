@@ -15,6 +15,7 @@ from psycopg import sql
 
 from gateway.interfaces import RepeatableCommand
 from registry.database.postgres import AWAY, Pool, borrow
+from registry.database.shared_pool import borrow_for
 from schemas.errors import ToolgateError
 from schemas.hybrid import IDEMPOTENCY_CONFLICT, UNAVAILABLE, StatusFault
 from schemas.jsonrpc import encode
@@ -66,6 +67,11 @@ class IdempotencyKeys:
         """Claim the key: None when the caller now has to do the work, else the earlier result.
         Raises OtherRequest and StillRunning."""
         digest = hashlib.sha256(request).digest()
+        # What follows the work waits for no turn: its result would be lost with it.
+        with borrow_for((owner.tenant, owner.principal)):
+            return await self._claim(owner, request, digest)
+
+    async def _claim(self, owner: KeyScope, request: bytes, digest: bytes) -> bytes | None:
         async with borrow(self._open()) as connection:
             claimed = await connection.execute(
                 """
@@ -92,7 +98,7 @@ class IdempotencyKeys:
             )
             row = await rows.fetchone()
         if row is None:  # it expired and was purged between the two statements
-            return await self.claim(owner, request)
+            return await self._claim(owner, request, digest)
         if row[0] != digest:
             raise OtherRequest
         if row[1] is None:

@@ -29,6 +29,7 @@ from gateway.wings.events.requests_and_views import NewInvocation, seq_of, stamp
 from gateway.wings.events.wakeups import CANCEL, CompletionWaiters
 from gateway.wings.interface import Answer, WingParts
 from registry.catalog.tool_lists import relays_tasks
+from registry.database.shared_pool import borrow_for
 from schemas.binding import GatewayBinding
 from schemas.errors import InvalidParams, RelayedFault
 from schemas.jsonrpc import Request, decode_json, decode_members, encode
@@ -60,13 +61,16 @@ class Tasks:
 
     @property
     def answers(self) -> Mapping[str, Answer]:
-        return {
-            "tools/call": self.call,
+        of_tasks = {
             "tasks/get": self.get,
             "tasks/result": self.result,
             "tasks/cancel": self.cancel,
             "tasks/update": self.update,
             "tasks/list": self.list,
+        }
+        return {
+            "tools/call": self.call,
+            **{method: _borrow_for_caller(answer) for method, answer in of_tasks.items()},
         }
 
     async def call(self, context: Context, request: Request, handle: Handler) -> Any:
@@ -260,6 +264,14 @@ class Tasks:
     def _described_2026(self, row: Invocation) -> Json:
         members = _state_members(row, legacy=False)
         return {**members, "ttlMs": self._kept_ms, "pollIntervalMs": POLL_MS}
+
+
+def _borrow_for_caller(answer: Answer) -> Answer:
+    async def answer_in_turn(context: Context, request: Request, handle: Handler) -> Any:
+        with borrow_for(context.principal.key):
+            return await answer(context, request, handle)
+
+    return answer_in_turn
 
 
 def _target(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:

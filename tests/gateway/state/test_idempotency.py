@@ -12,11 +12,12 @@ from msgspec.structs import replace
 from config.settings import DatabaseSettings as Settings
 from gateway.context import Principal
 from gateway.interfaces import RepeatableCommand
-from gateway.state.idempotency import Idempotency
+from gateway.state.idempotency import Idempotency, IdempotencyKeys, KeyScope
 from registry.database.postgres import Database
 from schemas.hybrid import StatusFault
 from schemas.tool import TextContent, ToolResult
 from tests.fixtures_database import HOST
+from tests.sharing import hold_turns
 
 pytestmark = pytest.mark.anyio
 
@@ -226,3 +227,15 @@ async def test_a_result_that_cannot_be_recorded_is_given_all_the_same(
     assert [record.message for record in caplog.records] == ["command_not_recorded"]
     pools.pop()
     assert (await refusal_of(once, command(), Work()))[0] == 409
+
+
+async def test_keys_of_one_caller_wait_for_its_own_turns(database_settings: Settings) -> None:
+    async with Database.open(replace(database_settings, pool_max=4), wait=False) as database:
+        keys = IdempotencyKeys(lambda: database.pool, 60)
+        mine, theirs = (KeyScope(HOST, name, "a", "k") for name in ("ada", "bob"))
+        async with hold_turns(database.pool, (HOST, "ada")):
+            assert await keys.claim(theirs, b"{}") is None
+            with anyio.move_on_after(0.3) as waited:
+                await keys.claim(mine, b"{}")
+            assert waited.cancelled_caught
+        assert await keys.claim(mine, b"{}") is None

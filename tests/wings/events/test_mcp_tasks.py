@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from config.settings import Settings
 from gateway.operations.paging import cursor
+from registry.database.postgres import borrow
 from tests.fixtures_gateway import (
     DEADLINE_S,
     META,
@@ -22,6 +23,7 @@ from tests.fixtures_gateway import (
 )
 from tests.gateway.admin.client import KEY, bearer
 from tests.gateway.guards.signing import by_jwks
+from tests.sharing import hold_turns
 from tests.wings.events.rig import EXTENSION, with_events
 from tests.wings.events.shared import anyio_backend, client, service, shared_events
 
@@ -321,3 +323,20 @@ async def test_the_extension_of_the_chapter_waits_for_tasks(
         with anyio.fail_after(DEADLINE_S):
             result = await namespace["wait_for_task"](begun, context)
         assert result.structured_content["heard"]["path"] == "/slow"
+
+
+async def test_requests_about_tasks_wait_for_the_turns_of_their_caller(client: Client) -> None:
+    session = await client.session(LEGACY)
+    task = (await begin_task(session, "getPet", id=7))["taskId"]
+    pool = client.gateway._handle.pool()
+    assert pool is not None
+    async with borrow(pool) as connection:
+        rows = await connection.execute("SELECT host_id::text, principal_id FROM invocation_v")
+        caller = await rows.fetchone()
+    assert caller is not None
+    async with hold_turns(pool, caller):
+        with anyio.move_on_after(0.5) as waited:
+            await session.call("tasks/get", {"taskId": task})
+        assert waited.cancelled_caught
+    answer = await session.call("tasks/get", {"taskId": task}, 2)
+    assert answer["result"]["taskId"] == task, answer
