@@ -138,7 +138,10 @@ def settings_hint(source: str, alternatives: list[Alternative]) -> str:
         if _is_settable(alternative)
     ]
     if choices:
-        return f"Set {', or '.join(choices[:ALTERNATIVES_SHOWN])}, or {setting}.headers."
+        return (
+            f"Set {', or '.join(choices[:ALTERNATIVES_SHOWN])}, or {setting}.headers, or run "
+            f"`toolgate secrets set {source} SCHEME`."
+        )
     return (
         "It requires a client certificate, which the gateway lacks: name a proxy that sends one "
         f"as {setting}.base_url, and set {setting}.require_credentials: false."

@@ -31,7 +31,7 @@ IMPORT = ("import", "openapi", "guarded.json", "--name", "guarded", "--base-url"
 HINT = (
     "Calls of 2 tools are refused without credentials. Set sources.guarded.credentials.appKey "
     "(value) and sources.guarded.credentials.login (username and password), or "
-    "sources.guarded.headers."
+    "sources.guarded.headers, or run `toolgate secrets set guarded SCHEME`."
 )
 
 
@@ -84,7 +84,8 @@ def test_the_most_useful_scheme_comes_first_and_the_rest_is_named(
     [note] = toolgate(*IMPORT, "--json").json["notes"]
     assert note == (
         "Calls of 5 tools are refused without credentials. Set sources.guarded.credentials.appKey "
-        "(value), or sources.guarded.headers. That is for 3; others want login, token."
+        "(value), or sources.guarded.headers, or run `toolgate secrets set guarded SCHEME`. "
+        "That is for 3; others want login, token."
     )
 
 

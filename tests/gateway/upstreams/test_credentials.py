@@ -163,7 +163,8 @@ async def test_a_call_without_its_credentials_is_refused_with_the_settings(serve
         "pets was not called: it requires the credentials inHeader and inQuery, or oauth (scopes "
         "read write), and none are configured. Set sources.pets.credentials.inHeader (value) and "
         "sources.pets.credentials.inQuery (value), or sources.pets.credentials.oauth (token, or "
-        "client_id, client_secret and token_url), or sources.pets.headers."
+        "client_id, client_secret and token_url), or sources.pets.headers, or run "
+        "`toolgate secrets set pets SCHEME`."
     )
 
 
