@@ -142,17 +142,21 @@ class WebhookSent:
 
 
 class WebhookSender:
-    """Sends requests; names are resolved to public addresses only, and redirects not followed."""
+    """Sends requests; names are resolved to public addresses only, and redirects not followed.
+
+    Queues limit how many there are at once, for each tenant or owner: for a connection of a shared
+    limit, a request would wait behind those of others to receivers that never answer.
+    """
 
     def __init__(self) -> None:
         self._public = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                resolver=PublicResolver(), limit=20, keepalive_timeout=IDLE_S
+                resolver=PublicResolver(), limit=0, keepalive_timeout=IDLE_S
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
         )
-        self._private = operator_session(100)
+        self._private = operator_session(0)
 
     async def __aenter__(self) -> "WebhookSender":
         return self
@@ -216,7 +220,8 @@ async def _beginning(response: aiohttp.ClientResponse) -> bytes:
 
 
 def operator_session(connections: int) -> aiohttp.ClientSession:
-    """Connections to addresses that the operator wrote, which may be of the own network."""
+    """Connections to addresses that the operator wrote, which may be of the own network; 0: without
+    limit."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=connections, keepalive_timeout=IDLE_S),
         cookie_jar=aiohttp.DummyCookieJar(),

@@ -34,7 +34,9 @@ from schemas.jsonrpc import encode
 
 log = logging.getLogger("toolgate.events")
 
-BATCH = 20
+# Completions on their way, of a process and of a tenant; of those to one webhook the next are
+# claimed below WEBHOOK_AT_ONCE, that many at most, so that one place is left to others.
+AT_ONCE, TENANT_AT_ONCE, WEBHOOK_AT_ONCE = 100, 20, 10
 FIRST_S, LONGEST_S = 5.0, 86_400.0  # between attempts of a webhook
 GIVE_UP_S = 3 * 86_400.0
 LEASE_S = 60.0
@@ -45,7 +47,10 @@ Publish = Callable[[str, str, bytes], Awaitable[None]]
 LEASES = Leases("outbox_t", "outbox_id", "r.status = 'DISPATCHED'")
 _CLAIM = LEASES.claim_due(
     "status = 'DISPATCHED', attempt = attempt + 1",
-    sql.SQL("status = 'PENDING' AND due_ts <= now() AND (kind <> 'topic' OR %(topics)s)"),
+    sql.SQL(
+        "status = 'PENDING' AND due_ts <= now() AND (kind <> 'topic' OR %(topics)s)"
+        " AND (kind <> 'webhook' OR target <> ALL(%(busy)s::text[]))"
+    ),
     "due_ts",
     sql.SQL(
         "host_id::text, outbox_id::text, invocation_id::text, kind, target, attempt, fence,"
@@ -137,6 +142,7 @@ class CompletionOutbox(Tables):
         self._publish = publish
         self._wake = anyio.Event()
         self._sending: Counter[str] = Counter()  # by tenant
+        self._to_webhooks: Counter[tuple[str, str]] = Counter()  # by tenant and name
         self._by_kind: Mapping[
             str, Callable[[Entry, Invocation, bytes], Awaitable[WebhookSent]]
         ] = {
@@ -149,7 +155,7 @@ class CompletionOutbox(Tables):
         self._wake.set()
 
     async def run(self) -> None:
-        """Send until cancelled, for each tenant at most `BATCH` at a time."""
+        """Send until cancelled."""
         async with anyio.create_task_group() as group:
             while True:
                 self._wake = anyio.Event()
@@ -176,17 +182,35 @@ class CompletionOutbox(Tables):
         return [row for row in ended if row.has_ended], places[-1] if places else after
 
     async def _send_some(self, group: anyio.abc.TaskGroup) -> None:
+        """Begin to send what is due, first for tenants that hold the fewest places."""
         rows = await self._fetch(_TENANTS)
-        tenants = [host for (host,) in rows]
-        for host in tenants:
-            if (room := BATCH - self._sending[host]) > 0:
-                for entry in await self._claim_entries(host, room):
-                    self._sending[host] += 1
+        for host in sorted((host for (host,) in rows), key=self._sending.__getitem__):
+            while (room := self._room(host)) > 0:
+                entries = await self._claim_entries(host, min(room, WEBHOOK_AT_ONCE))
+                for entry in entries:
+                    self._count(entry, 1)
                     group.start_soon(self._send, entry)
+                if not entries:
+                    break
+
+    def _room(self, host: str) -> int:
+        return min(TENANT_AT_ONCE - self._sending[host], AT_ONCE - self._sending.total())
+
+    def _count(self, entry: Entry, change: int) -> None:
+        self._sending[entry.host_id] += change
+        if entry.kind == "webhook":
+            self._to_webhooks[entry.host_id, entry.target] += change
+            if not self._to_webhooks[entry.host_id, entry.target]:
+                del self._to_webhooks[entry.host_id, entry.target]
 
     async def _claim_entries(self, host: str, limit: int) -> Sequence[Entry]:
         published = self._publish is not None
-        values = {"host": host, "lease": LEASE_S, "limit": limit, "topics": published}
+        busy = [
+            name
+            for (tenant, name), count in self._to_webhooks.items()
+            if tenant == host and count >= WEBHOOK_AT_ONCE
+        ]
+        values = {"host": host, "lease": LEASE_S, "limit": limit, "topics": published, "busy": busy}
         async with borrow(self._pool) as connection:
             if not published:
                 await connection.execute(_MARK_PUBLISHED, values)
@@ -204,7 +228,7 @@ class CompletionOutbox(Tables):
         except psycopg.Error:
             log.exception("completion_crashed", extra={"invocation": entry.invocation_id})
         finally:
-            self._sending[entry.host_id] -= 1
+            self._count(entry, -1)
             self._wake.set()
 
     async def _outcome(self, entry: Entry) -> WebhookSent:

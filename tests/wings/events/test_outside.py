@@ -7,12 +7,15 @@ import subprocess
 import time
 import uuid
 from asyncio import gather
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import psycopg
 import pytest
+from msgspec import Raw
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,11 +24,13 @@ from starlette.types import Receive, Scope, Send
 from config.access import SecretsSettings
 from config.events import EventInbound, EventWebhook
 from config.settings import DatabaseSettings, Settings
+from gateway.context import Principal
 from gateway.http_client.webhooks import SignatureRefused, WebhookSender, sign, verify
 from gateway.wings.events.invocation_journal import Journal
 from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.webhook_receivers import WebhookReceivers
 from gateway.wings.events.wing import check_webhook
+from gateway.wings.interface import Notify
 from registry.access.secrets import Keys
 from registry.database.postgres import Database, borrow
 from schemas.errors import ToolgateError, Unavailable
@@ -52,6 +57,13 @@ __all__ = ["anyio_backend", "client", "service", "shared_events"]
 pytestmark = pytest.mark.anyio
 
 OLD, NEW = (f"whsec_{base64.b64encode(bytes([one]) * 32).decode()}" for one in (1, 2))
+
+
+NO_WEBHOOKS: Mapping[str, EventWebhook] = {}
+
+
+async def refuse_notice(*_: Any) -> bool:
+    return False
 
 
 class Receiver:
@@ -618,13 +630,16 @@ async def test_completions_wait_while_the_database_is_away(
 
 
 def outbox_of(
-    database: Database, journal: Journal, settings: Settings, sender: WebhookSender
+    database: Database,
+    journal: Journal,
+    settings: Settings,
+    sender: WebhookSender,
+    *,
+    webhooks: Mapping[str, EventWebhook] = NO_WEBHOOKS,
+    notify: Notify = refuse_notice,
 ) -> CompletionOutbox:
-    async def notify(*_: Any) -> bool:
-        return False
-
     events = with_events(settings, result_bytes=250).events
-    receivers = WebhookReceivers(database.pool, {}, sender, tenant=HOST, keys=Keys())
+    receivers = WebhookReceivers(database.pool, webhooks, sender, tenant=HOST, keys=Keys())
     return CompletionOutbox(
         database.pool,
         journal,
@@ -634,6 +649,83 @@ def outbox_of(
         receivers=receivers,
         publish=None,
     )
+
+
+@asynccontextmanager
+async def sending(
+    database_settings: DatabaseSettings, journal: Journal, settings: Settings, **more: Any
+) -> AsyncIterator[None]:
+    """An outbox that sends."""
+    async with (
+        Database.open(database_settings, wait=False, migrate=False) as database,
+        WebhookSender() as sender,
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(outbox_of(database, journal, settings, sender, **more).run)
+        yield
+        group.cancel_scope.cancel()
+
+
+async def complete(journal: Journal, host: str, count: int, reply_to: str) -> None:
+    """End `count` invocations of a tenant, whose completions go to `reply_to`."""
+    for number in range(count):
+        caller = Raw(b'{"principal":{"id":"ada","tenant":"%b"}}' % host.encode())
+        draft = {"number": number, "host_id": host, "principal": caller}
+        await accept_draft(journal, reply_to=reply_to, **draft)
+    for taken in await claim_calls(journal, count, host=host):
+        await journal.end([end(taken)])
+
+
+async def test_a_dead_webhook_leaves_a_place_to_other_webhooks_of_its_tenant(
+    journal: Journal, events_database: DatabaseSettings, settings: Settings
+) -> None:
+    heard = anyio.Event()
+    dead: list[str] = []
+
+    async def receiver(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/dead":
+            dead.append("asked")
+            await heard.wait()
+        heard.set()
+        await Response()(scope, receive, send)
+
+    async with serving(receiver) as url:
+        webhooks = {
+            name: EventWebhook(f"{url}/{name}", NEW, private=True) for name in ("dead", "good")
+        }
+        await complete(journal, HOST, 40, "webhook:dead")
+        await complete(journal, HOST, 1, "webhook:good")
+        async with sending(events_database, journal, settings, webhooks=webhooks):
+            with anyio.fail_after(DEADLINE_S):
+                await heard.wait()
+    assert len(dead) < 20  # none of them was asked again
+
+
+async def test_a_tenant_without_completions_at_work_has_the_next_place(
+    journal: Journal,
+    events_database: DatabaseSettings,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.wings.events.outbox.AT_ONCE", 20)
+    begun: list[str] = []
+    next_end = anyio.Semaphore(0)
+
+    async def notify(
+        _principal: Principal, _toolset: str | None, session: str, _message: bytes
+    ) -> bool:
+        begun.append(session)
+        await next_end.acquire()
+        return True
+
+    await complete(journal, OTHER, 40, "session:busy")
+    async with sending(events_database, journal, settings, notify=notify):
+        with anyio.fail_after(DEADLINE_S):
+            await until(lambda: len(begun) == 20)
+            await complete(journal, HOST, 1, "session:quiet")
+            next_end.release()
+            await until(lambda: len(begun) == 21)
+    assert begun[20] == "quiet"
 
 
 async def test_a_page_of_a_topic_is_no_larger_than_a_result_may_be(
