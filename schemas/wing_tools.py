@@ -15,8 +15,9 @@ _OPERATIONS: Mapping[str, str] = {
         f" import list observe promote purge search stats update {_JOBS}"
     ),
     "events": (
-        "ack asyncapi cancel claim delete_webhook erase extend fail get invoke list put_webhook"
-        f" redrive release result rotate_webhook stats test_webhook topic webhooks {_JOBS}"
+        "ack asyncapi cancel claim delete_webhook deliveries erase extend fail get invoke list"
+        " put_webhook redeliver redrive release result rotate_webhook stats test_webhook topic"
+        f" webhook webhooks {_JOBS}"
     ),
     "agent": (
         "ask cancel_run create_conversation decide delete_conversation get_conversation get_run"
