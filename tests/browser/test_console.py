@@ -376,6 +376,7 @@ async def test_concurrent_edits_of_a_rule_are_shown_side_by_side(
         await expect(second.page.locator("#conflict")).to_contain_text("Too costly.")
         await expect(second.page.locator("#conflict tbody tr")).to_have_count(2)
         await second.page.screenshot(path=picture("conflict"), full_page=True)
+        await expect(second.page.get_by_role("alert")).to_be_focused()
         await second.check("do/putRule")
 
 

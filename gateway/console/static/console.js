@@ -31,7 +31,8 @@
   }
 
   // Screen readers do not announce an alert that the page came with.
-  const mistake = document.querySelector("main [aria-invalid='true']") ?? document.querySelector("main form [role='alert']");
+  const mistake = document.querySelector("main [aria-invalid='true']") ?? document.querySelector("main form [role='alert']")
+    ?? document.querySelector("main [role='alert'] ~ form")?.parentElement.querySelector("[role='alert']");
   if (mistake) {
     if (mistake.tabIndex < 0) mistake.tabIndex = -1;
     mistake.focus();
