@@ -14,7 +14,7 @@ import msgspec
 from psycopg import sql
 
 from gateway.interfaces import RepeatableCommand
-from registry.database.postgres import AWAY, Pool, borrow
+from registry.database.postgres import AWAY, Pool, borrow, unavailability
 from registry.database.shared_pool import borrow_for
 from schemas.errors import ToolgateError
 from schemas.hybrid import IDEMPOTENCY_CONFLICT, UNAVAILABLE, StatusFault
@@ -26,7 +26,6 @@ _KEY = sql.SQL("host_id = %s AND principal_id = %s AND service_id = %s AND idemp
 log = logging.getLogger("toolgate.idempotency")
 
 
-_NO_DATABASE = "The database of Idempotency-Keys is unavailable; the command was not run"
 _UNCONFIRMED_TEXT = (
     "belongs to a request that is still running, or whose outcome is unknown; check "
     "that before you send it again under another key"
@@ -160,7 +159,8 @@ class Idempotency:
         try:
             earlier = await self._keys.claim(owner, command.body)
         except (*AWAY, NoDatabase) as error:
-            raise StatusFault(UNAVAILABLE, _NO_DATABASE) from error
+            text = f"{unavailability(error)}; the command was not run"
+            raise StatusFault(UNAVAILABLE, text) from error
         except OtherRequest as error:
             text = "was used for a different request"
             raise StatusFault(IDEMPOTENCY_CONFLICT, text) from error

@@ -239,3 +239,17 @@ async def test_keys_of_one_caller_wait_for_its_own_turns(database_settings: Sett
                 await keys.claim(mine, b"{}")
             assert waited.cancelled_caught
         assert await keys.claim(mine, b"{}") is None
+
+
+async def test_commands_that_get_no_turn_are_refused_with_the_reason(
+    database_settings: Settings, work: Work
+) -> None:
+    settings = replace(database_settings, pool_max=4, connect_timeout_s=0.3)
+    async with Database.open(settings, wait=False) as database:
+        once = Idempotency(lambda: database.pool, ttl_s=60)
+        caller = command().principal
+        async with hold_turns(database.pool, caller.key):
+            status, text = await refusal_of(once, command(), work)
+    assert (status, work.count) == (503, 0)
+    assert "Too many requests of this caller wait for the database" in text
+    assert "was not run" in text
