@@ -7,8 +7,8 @@ notifications; clients poll.
 """
 
 import uuid
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -29,9 +29,10 @@ from gateway.wings.events.requests_and_views import NewInvocation, seq_of, stamp
 from gateway.wings.events.wakeups import CANCEL, CompletionWaiters
 from gateway.wings.interface import Answer, WingParts
 from registry.catalog.tool_lists import relays_tasks
+from registry.database.postgres import AWAY, unavailability
 from registry.database.shared_pool import borrow_for
 from schemas.binding import GatewayBinding
-from schemas.errors import InvalidParams, RelayedFault
+from schemas.errors import InvalidParams, RelayedFault, Unavailable
 from schemas.jsonrpc import Request, decode_json, decode_members, encode
 from schemas.mcp.messages import META_RELATED_TASK
 from schemas.tool import Tool, ToolResult
@@ -87,11 +88,14 @@ class Tasks:
             tool = self.accepting.tool(context, name)
         if tool is None or not self._runs(context, tool, params):
             return await handle(context, request)
-        if context.revision.tasks:
-            ttl_ms = self._ttl_ms(params["task"])
-            row = await self._accept(context_of_call, name, arguments, ttl_ms)
-            return {"task": await self._describe(row, context)}
-        return await self._begin(context_of_call, request, handle, name=name, arguments=arguments)
+        with _translated_errors():
+            if context.revision.tasks:
+                ttl_ms = self._ttl_ms(params["task"])
+                row = await self._accept(context_of_call, name, arguments, ttl_ms)
+                return {"task": await self._describe(row, context)}
+            return await self._begin(
+                context_of_call, request, handle, name=name, arguments=arguments
+            )
 
     def _runs(self, context: Context, tool: Tool, params: Mapping[str, Any]) -> bool:
         """Whether a call of the tool is a task of the gateway; else its server may make it one."""
@@ -268,10 +272,18 @@ class Tasks:
 
 def _borrow_for_caller(answer: Answer) -> Answer:
     async def answer_in_turn(context: Context, request: Request, handle: Handler) -> Any:
-        with borrow_for(context.principal.key):
+        with borrow_for(context.principal.key), _translated_errors():
             return await answer(context, request, handle)
 
     return answer_in_turn
+
+
+@contextmanager
+def _translated_errors() -> Iterator[None]:
+    try:
+        yield
+    except AWAY as error:
+        raise Unavailable(f"{unavailability(error)}; try again later") from error
 
 
 def _target(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:

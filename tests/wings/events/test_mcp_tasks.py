@@ -11,7 +11,10 @@ from msgspec.structs import replace
 
 from config.settings import Settings
 from gateway.operations.paging import cursor
+from gateway.wings.events.acceptor import InvocationAcceptor
+from gateway.wings.events.invocation_journal import Journal
 from registry.database.postgres import borrow
+from registry.database.shared_pool import NoTurn
 from tests.fixtures_gateway import (
     DEADLINE_S,
     META,
@@ -340,3 +343,21 @@ async def test_requests_about_tasks_wait_for_the_turns_of_their_caller(client: C
         assert waited.cancelled_caught
     answer = await session.call("tasks/get", {"taskId": task}, 2)
     assert answer["result"]["taskId"] == task, answer
+
+
+async def test_requests_about_tasks_without_a_connection_are_to_be_repeated(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await client.session(LEGACY)
+    task = (await begin_task(session, "getPet", id=7))["taskId"]
+    monkeypatch.setattr(Journal, "get", fail_without_turn)
+    monkeypatch.setattr(InvocationAcceptor, "accept", fail_without_turn)
+    call = {"name": "getPet", "arguments": {"id": 7}, "task": {}}
+    for method, params in (("tasks/get", {"taskId": task}), ("tools/call", call)):
+        error = (await session.call(method, params))["error"]
+        text = "Too many requests of this caller wait for the database; try again later"
+        assert (error["code"], error["message"]) == (1503, text), method
+
+
+async def fail_without_turn(*_: object, **__: object) -> None:
+    raise NoTurn
