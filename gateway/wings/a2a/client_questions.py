@@ -12,16 +12,15 @@ import anyio
 import msgspec
 from msgspec import UNSET
 
+from gateway.protocol.form_answers import FORM_BYTES, find_misfit, is_askable
 from gateway.wings.a2a.task_runner import TaskWork
 from registry.database.leases import LeaseLost
 from registry.database.postgres import AWAY
 from schemas.a2a.errors import InvalidParameters
 from schemas.a2a.model import Message, Part, Role, Task, TaskState
-from schemas.json_schema.checker import Checker
 from schemas.untrusted_json import mapping
 
 Json = dict[str, Any]
-QUESTION_BYTES = 64 << 10
 DECLINE: Json = {"action": "decline"}
 REFUSALS = (DECLINE, {"action": "cancel"})
 ANSWER_EXPECTED = 'Expected data of the schema of the question, or {"action": "decline"}'
@@ -38,9 +37,9 @@ class ClientAsker:
     async def __call__(self, params: Json) -> Json:
         """The result of an elicitation; a question that nobody answers in time is declined."""
         schema, text = params.get("requestedSchema"), str(params.get("message", ""))
-        if not isinstance(schema, dict) or not _is_askable(schema):
+        if not isinstance(schema, dict) or not is_askable(schema):
             return DECLINE
-        part, text = Part(data={"schema": schema}), text[:QUESTION_BYTES] or "Input is required."
+        part, text = Part(data={"schema": schema}), text[:FORM_BYTES] or "Input is required."
         async with self._turn:
             try:
                 answer = self._former_answer(part, text) or await self._ask(part, text)
@@ -86,12 +85,11 @@ def read_answer(schema: Json, message: Message) -> Json:
     if not isinstance(content, dict):
         raise InvalidParameters(ANSWER_EXPECTED)
     try:
-        problems = Checker(msgspec.json.encode(schema)).explain(content)
+        misfit = find_misfit(schema, content)
     except ValueError as error:
         raise InvalidParameters(f"The answer cannot be checked: {error}") from error
-    if problems:
-        first = problems[0]
-        raise InvalidParameters(f"{first.argument or 'answer'}: {first.message}. {ANSWER_EXPECTED}")
+    if misfit:
+        raise InvalidParameters(f"{misfit}. {ANSWER_EXPECTED}")
     return {"action": "accept", "content": content}
 
 
@@ -112,15 +110,6 @@ def _read_json(text: str) -> Any:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
         return None
-
-
-def _is_askable(schema: Json) -> bool:
-    """Whether a form is one that answers can be checked by."""
-    encoded = msgspec.json.encode(schema)
-    try:
-        return len(encoded) <= QUESTION_BYTES and Checker(encoded) is not None
-    except ValueError:
-        return False
 
 
 def _answered_questions(task: Task) -> Iterator[tuple[Message, Message]]:
