@@ -125,3 +125,7 @@ class EventsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     kafka: EventKafka
     tasks: tuple[str, ...]
     task_wait_s: Seconds
+    answer_s: Amount
+    questions: Count
+    tenant_questions: Count
+    principal_questions: Count

@@ -5,7 +5,7 @@ from dataclasses import replace
 import msgspec
 from msgspec import Struct
 
-from gateway.context import KEY_MARK, CallHeaders, Context, Identity, Principal, RunMark
+from gateway.context import KEY_MARK, Asker, CallHeaders, Context, Identity, Principal, RunMark
 from gateway.operations.problems import ProblemDetails
 from registry.access.api_keys import ApiKeys
 from registry.access.revocations import load_revocations
@@ -23,19 +23,27 @@ class StoredCaller(Struct, frozen=True, omit_defaults=True):
     run: RunMark | None = None  # that the request comes from
     refused: bool = False  # authentication failed: it is anonymous where that is not the default
     agent_hops: int = 0
+    shows_forms: bool = False  # its client answers questions of servers while the request is open
 
 
 _callers = msgspec.json.Decoder(StoredCaller)
 
 
-def caller_of(context: Context) -> bytes:
+def caller_of(context: Context, *, shows_forms: bool = False) -> bytes:
     """The caller of a context, as JSON. Scopes are those of the call, which X-Scope-Token may
     replace."""
     identity = context.identity
     principal = replace(identity.principal, scopes=frozenset(identity.scopes))
     refused = identity.refusal is not None
-    where = context.toolset, context.run
-    stored = StoredCaller(principal, identity.verified, *where, refused, context.agent_hops)
+    stored = StoredCaller(
+        principal,
+        identity.verified,
+        context.toolset,
+        context.run,
+        refused,
+        context.agent_hops,
+        shows_forms,
+    )
     return msgspec.json.encode(stored)
 
 
@@ -50,6 +58,7 @@ def later_context(
     request_id: str,
     headers: CallHeaders,
     attempt: int = 1,
+    asker: Asker | None = None,
 ) -> Context:
     """The context of a call that is made for the caller later; `principal` has what its credential
     still permits."""
@@ -59,6 +68,7 @@ def later_context(
         V2025_11_25,
         request_id,
         headers=headers,
+        asker=asker,
         toolset=caller.toolset,
         run=caller.run,
         absent=True,

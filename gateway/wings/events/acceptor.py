@@ -62,12 +62,21 @@ class InvocationAcceptor:
         await self._commits.run()
 
     async def accept(
-        self, context: Context, request: NewInvocation, *, id_: str = "", task_id: str | None = None
+        self,
+        context: Context,
+        request: NewInvocation,
+        *,
+        id_: str = "",
+        task_id: str | None = None,
+        shows_forms: bool = False,
     ) -> AcceptedInvocation:
         """Accept an invocation: it is committed when this returns. `id_` is that of the invocation
-        if it has one, `task_id` of its MCP task. Raises Fault."""
+        if it has one, `task_id` of its MCP task, whose client may show forms. Raises Fault."""
+        caller = caller_of(context, shows_forms=shows_forms)
         draft = replace(
-            self._draft(context, request), invocation_id=id_ or str(uuid.uuid4()), task_id=task_id
+            self._draft(context, request, caller),
+            invocation_id=id_ or str(uuid.uuid4()),
+            task_id=task_id,
         )
         await self._check_webhook(draft)
         draft = replace(draft, hops=await self._hops(context, request))
@@ -83,7 +92,7 @@ class InvocationAcceptor:
         catalog = self._parts.catalogs.of(context.principal.tenant, context.toolset)
         return catalog.find(name)
 
-    def _draft(self, context: Context, request: NewInvocation) -> Draft:
+    def _draft(self, context: Context, request: NewInvocation, caller: bytes) -> Draft:
         arguments = encode(request.arguments)
         most = self.settings.payload_bytes
         if len(arguments) > most:
@@ -98,7 +107,7 @@ class InvocationAcceptor:
             queue=queue,
             arguments=Raw(arguments),
             principal_id=context.principal.id,
-            principal=Raw(caller_of(context)),
+            principal=Raw(caller),
             repeatable=repeatable,
             max_attempts=min(request.attempts or attempts, attempts),
             correlation_id=request.correlation_id or "",

@@ -23,6 +23,7 @@ from gateway.operations.stored_callers import (
 )
 from gateway.policy.approval_gate import awaited_approval
 from gateway.wings.events.invocation_journal import EXPIRED_ERROR, Delivery, End, Reason
+from gateway.wings.events.task_questions import TaskQuestions
 from gateway.wings.interface import WingParts
 from registry.access.approvals import Approvals
 from schemas.errors import (
@@ -53,9 +54,12 @@ class Pause:
 
 
 class Execution:
-    def __init__(self, parts: WingParts, settings: EventsSettings) -> None:
+    def __init__(
+        self, parts: WingParts, settings: EventsSettings, questions: TaskQuestions
+    ) -> None:
         self._parts = parts
         self.settings = settings
+        self._questions = questions
 
     async def outcome(self, delivery: Delivery) -> End | Pause:
         """The outcome of a call. Raises psycopg.OperationalError and PoolTimeout."""
@@ -79,6 +83,7 @@ class Execution:
             request_id=delivery.invocation_id,
             headers=headers,
             attempt=delivery.attempt,
+            asker=self._questions.asker(delivery, caller),
         )
         tool = self._tool(delivery, caller)
         name = delivery.skill_name if tool is None else tool.name

@@ -17,6 +17,7 @@ from gateway.wings.events.delivery_execution import Execution, Pause, failed_end
 from gateway.wings.events.invocation_journal import Delivery, End, Journal
 from gateway.wings.events.operator_hook import Hooks
 from gateway.wings.events.sweeper import JournalSweeper
+from gateway.wings.events.task_questions import TaskQuestions
 from gateway.wings.events.wakeups import CANCEL, DATABASE_ERRORS, ENDED, WORK
 from registry.database.group_commit import GroupCommit
 from registry.database.postgres import AWAY, RESYNC, Notice, is_uuid
@@ -58,6 +59,7 @@ class Dispatch:
         *,
         worker: str,
         hooks: Hooks,
+        questions: TaskQuestions,
         say: Callable[[str], None],
         ended: Callable[[Sequence[tuple[str, str]]], None],
     ) -> None:
@@ -69,6 +71,7 @@ class Dispatch:
         self.settings = settings
         self._worker = worker
         self._hooks = hooks
+        self._questions = questions
         self._say = say
         self._ended = ended
         self._ends = GroupCommit(self._store, most=100)
@@ -93,8 +96,12 @@ class Dispatch:
 
     @property
     def room(self) -> int:
-        """How many more invocations may start."""
-        return 0 if self.draining else self.settings.concurrency - len(self._running)
+        """How many more invocations may start: those that wait for an answer take no place, and
+        take it again when they have one."""
+        if self.draining:
+            return 0
+        busy = len(self._running) - self._questions.count_waiting()
+        return max(0, self.settings.concurrency - busy)
 
     def hear(self, notice: Notice) -> None:
         if notice is RESYNC:
@@ -104,6 +111,10 @@ class Dispatch:
                 self._due[host_id] = None
         elif notice == CANCEL:
             self._beat.set()
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Look for room, and what is due."""
         self._wake.set()
 
     def drain(self) -> None:
@@ -191,9 +202,8 @@ class Dispatch:
 
     def _room(self, host_id: str) -> int:
         """Invocations of the tenant that may start now: its share of what is free."""
-        free = self.settings.concurrency - len(self._running)
-        running = self.running_of(host_id)
-        share = math.ceil(free / max(1, len(self._due)))
+        running = self.running_of(host_id) - self._questions.count_waiting(host_id)
+        share = math.ceil(self.room / max(1, len(self._due)))
         return max(0, min(share, self.settings.tenant_running - running))
 
     async def _perform(self, running: RunningDelivery) -> None:
@@ -206,6 +216,7 @@ class Dispatch:
             if delivery.order_key is not None:  # the next one of its key may run now
                 self._say(WORK + delivery.host_id)
         finally:
+            self._questions.asked.discard(delivery.key)
             del self._running[delivery.key]
             self._wake.set()
             if not self._running:
@@ -257,6 +268,8 @@ class Dispatch:
                     self._say(WORK + delivery.host_id)
             elif await self._ends.put(report):
                 self.outcomes[delivery.host_id, _outcome(report)] += 1
+                if report.retry_s is None:
+                    await self._questions.forget(delivery)
                 await self._hooks.after(delivery, report)
         except (*AWAY, Unavailable):
             return False

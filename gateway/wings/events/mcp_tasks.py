@@ -2,8 +2,9 @@
 
 Any tool runs as a task: of 2025-11-25 where the client asks, of 2026-07-28 where the settings name
 the tool, or its kind may take minutes, and the call takes its time. Task ids are sealed for their
-owner with a secret in the database, so that they outlive this process. Not offered: status
-notifications; clients poll.
+owner with a secret in the database, so that they outlive this process. Servers may ask the client
+of a task for input: it answers by tasks/update, or, of 2025-11-25, while it waits in tasks/result.
+Not offered: status notifications; clients poll.
 """
 
 import uuid
@@ -21,18 +22,26 @@ from gateway.context import Context
 from gateway.interfaces import Handler
 from gateway.operations.paging import cursor, place
 from gateway.operations.problems import ProblemDetails
+from gateway.operations.stored_callers import read_caller
+from gateway.protocol.client_features import ELICIT, RefusalReason, for_client
 from gateway.protocol.revision_adapter import task_result
 from gateway.protocol.sealed_state import TaskIds, knows_tasks
 from gateway.wings.events.acceptor import OWN, InvocationAcceptor, matches
 from gateway.wings.events.invocation_journal import Filter, Invocation, Journal
 from gateway.wings.events.requests_and_views import NewInvocation, seq_of, stamp
+from gateway.wings.events.task_questions import (
+    CANCELLED,
+    TaskQuestions,
+    check_answer,
+    input_requests,
+)
 from gateway.wings.events.wakeups import CANCEL, CompletionWaiters
 from gateway.wings.interface import Answer, WingParts
 from registry.catalog.tool_lists import relays_tasks
 from registry.database.postgres import AWAY, unavailability
 from registry.database.shared_pool import borrow_for
 from schemas.binding import GatewayBinding
-from schemas.errors import InvalidParams, RelayedFault, Unavailable
+from schemas.errors import ClientRequestFailed, InvalidParams, RelayedFault, Unavailable
 from schemas.jsonrpc import Request, decode_json, decode_members, encode
 from schemas.mcp.messages import META_RELATED_TASK
 from schemas.tool import Tool, ToolResult
@@ -40,9 +49,11 @@ from schemas.tool import Tool, ToolResult
 TASK_MEMBER = "toolgate/task"  # in `_meta` of a call: it is to be a task
 POLL_MS = 1000
 KEEP_ALIVE_S = 15.0
+QUESTIONS_S = 1.0  # interval of looking for questions for a client that waits for a result
 PAGE = 50
 CALLS = GatewayBinding("call_tool")
 
+INPUT_REQUIRED = "input_required"
 UNKNOWN = "Unknown task: it ended, or never was"
 
 Json = dict[str, Any]
@@ -56,6 +67,7 @@ class Tasks:
     accepting: InvocationAcceptor
     waits: CompletionWaiters
     _: KW_ONLY
+    questions: TaskQuestions
     ids: TaskIds
     settings: EventsSettings
     say: Callable[[str], None]
@@ -154,7 +166,9 @@ class Tasks:
         id_ = str(uuid.uuid4())
         sealed = await self.ids.expose("", id_, context, ttl_ms)
         invocation = NewInvocation(name, dict(arguments))
-        await self.accepting.accept(context, invocation, id_=id_, task_id=sealed)
+        await self.accepting.accept(
+            context, invocation, id_=id_, task_id=sealed, shows_forms=shows_forms(context)
+        )
         row = await self.journal.get(context.principal.tenant, id_)
         if row is None:
             raise InvalidParams(UNKNOWN)
@@ -164,9 +178,13 @@ class Tasks:
         row = await self._find_invocation(context, request)
         if row is None:
             return await handle(context, request)
+        questions = await self._open_questions(row)
         if context.revision.tasks:
-            return await self._describe(row, context)
+            return await self._describe(row, context, asks=bool(questions))
         members = {"resultType": "complete", **self._described_2026(row)}
+        if questions:
+            requests = input_requests(questions)
+            return {**members, "status": INPUT_REQUIRED, "inputRequests": requests}
         if row.status == "ACKED" or (row.status == "FAILED" and row.result is not None):
             return {**members, "result": self._result_of(row, context)}
         if row.status == "FAILED" and row.reason != "cancelled":
@@ -180,7 +198,10 @@ class Tasks:
         if row is None or not context.revision.tasks:
             return await handle(context, request)
         while not row.has_ended:
-            ended = await self.waits.until_ended(row.host_id, row.invocation_id, KEEP_ALIVE_S)
+            for key, question in (await self._open_questions(row)).items():
+                await self._ask_client(context, row, key, question)
+            wait_s = QUESTIONS_S if _may_ask(row) and shows_forms(context) else KEEP_ALIVE_S
+            ended = await self.waits.until_ended(row.host_id, row.invocation_id, wait_s)
             if ended is None:
                 raise InvalidParams(UNKNOWN)
             row = ended
@@ -191,6 +212,19 @@ class Tasks:
         upstream_meta = {} if meta is None else decode_members(meta)
         related = Raw(encode({"taskId": row.task_id}))
         return {**members, "_meta": {**upstream_meta, META_RELATED_TASK: related}}
+
+    async def _ask_client(
+        self, context: Context, row: Invocation, key: str, question: Json
+    ) -> None:
+        """Ask the client that waits for the result, if it can be asked."""
+        if context.session is None or context.peer is None or not shows_forms(context):
+            return
+        params = {**question, "_meta": {META_RELATED_TASK: {"taskId": row.task_id}}}
+        try:
+            answer = check_answer(key, question, await context.peer.ask(ELICIT, params))
+        except (ClientRequestFailed, InvalidParams):
+            answer = CANCELLED
+        await self.questions.answer(row.host_id, row.invocation_id, {key: answer})
 
     async def cancel(self, context: Context, request: Request, handle: Handler) -> Any:
         row = await self._find_invocation(context, request)
@@ -210,9 +244,23 @@ class Tasks:
         return await self._describe(ended or row, context)
 
     async def update(self, context: Context, request: Request, handle: Handler) -> Any:
-        """No task of the gateway asks its client for anything."""
+        """Take the client's answers to questions of a task."""
         row = await self._find_invocation(context, request)
-        return await handle(context, request) if row is None else _completion_members(context)
+        if row is None:
+            return await handle(context, request)
+        params = request.params if isinstance(request.params, dict) else {}
+        answers = params.get("inputResponses", {})
+        if not isinstance(answers, dict):
+            raise InvalidParams("inputResponses: expected an object, with an answer for each key")
+        await self.questions.answer(row.host_id, row.invocation_id, answers)
+        return _completion_members(context)
+
+    async def _open_questions(self, row: Invocation) -> dict[str, Json]:
+        """Questions to the client of a task, by key."""
+        if not _may_ask(row):
+            return {}
+        id_ = row.invocation_id
+        return (await self.questions.open_questions(row.host_id, [id_])).get(id_, {})
 
     async def list(self, context: Context, request: Request, handle: Handler) -> Any:
         """The caller's own tasks, the newest first."""
@@ -225,10 +273,13 @@ class Tasks:
         rows = await self.journal.page(
             context.principal.tenant, own_tasks, before=before, limit=PAGE + 1
         )
+        running = [row.invocation_id for row in rows[:PAGE] if row.status == "DISPATCHED"]
+        questions = await self.questions.open_questions(context.principal.tenant, running)
         tasks = []
         for row in rows[:PAGE]:
             with suppress(InvalidParams):  # its time is over
-                tasks.append(await self._describe(row, context))
+                asks = row.invocation_id in questions
+                tasks.append(await self._describe(row, context, asks=asks))
         answer: Json = {"tasks": tasks}
         if len(rows) > PAGE:
             answer["nextCursor"] = cursor(str(rows[PAGE - 1].seq))
@@ -259,10 +310,12 @@ class Tasks:
         members = self.parts.result(result, replace(context, request_id=row.invocation_id))
         return task_result(decode_members(Raw(encode(members))))
 
-    async def _describe(self, row: Invocation, context: Context) -> Json:
+    async def _describe(self, row: Invocation, context: Context, *, asks: bool = False) -> Json:
         """A task of 2025-11-25 of the caller. Raises InvalidParams once its time is over."""
         ttl_ms = (await self.ids.read(row.task_id, context)).ttl_ms
         members = _state_members(row, legacy=True)
+        if asks:
+            members["status"] = INPUT_REQUIRED
         return {**members, "ttl": ttl_ms or self._kept_ms, "pollInterval": POLL_MS}
 
     def _described_2026(self, row: Invocation) -> Json:
@@ -284,6 +337,19 @@ def _translated_errors() -> Iterator[None]:
         yield
     except AWAY as error:
         raise Unavailable(f"{unavailability(error)}; try again later") from error
+
+
+def shows_forms(context: Context) -> bool:
+    """Whether the client of a request answers forms of servers."""
+    probe = {"mode": "form", "requestedSchema": {}}
+    capabilities = dict(context.capabilities)
+    return not isinstance(for_client(ELICIT, probe, context.revision, capabilities), RefusalReason)
+
+
+def _may_ask(row: Invocation) -> bool:
+    """Whether the call of an invocation runs, and may ask its client."""
+    running = row.status == "DISPATCHED" and row.principal is not None
+    return running and read_caller(row.principal or "").shows_forms
 
 
 def _target(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:

@@ -128,6 +128,7 @@ _OLD_ROWS = [
         ("invocation_t", "invocation_id", "finished_ts"),  # those that hold others of their key
         ("invocation_attempt_t", "invocation_id", "ended_ts"),
         ("outbox_t", "outbox_id", "finished_ts"),
+        ("invocation_question_t", "invocation_id", "asked_ts"),  # of calls whose process ended
     )
 ]
 # Bytes of each ended invocation, its row and errors of its attempts included, without reading them.

@@ -31,6 +31,7 @@ from gateway.wings.events.operator_hook import Hooks
 from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.schedule_checks import check_schedules, failed_schedules, unknown_skills
 from gateway.wings.events.sweeper import JournalSweeper
+from gateway.wings.events.task_questions import TaskQuestions
 from gateway.wings.events.wakeups import ENDED, WORK, CompletionWaiters, WakeupChannel
 from gateway.wings.events.webhook_deliveries import WebhookDeliveries
 from gateway.wings.events.webhook_receivers import WebhookReceivers
@@ -108,7 +109,10 @@ class _Wired:
             receivers=receivers,
             publish=None if self.engine is None else self.engine.publish,
         )
-        self._execution = Execution(parts, settings)
+        self._questions = TaskQuestions(
+            parts.pool, settings, say=self.notices.say, freed=lambda: self.dispatch.wake()
+        )
+        self._execution = Execution(parts, settings, self._questions)
         self.dispatch = Dispatch(
             self.journal,
             JournalSweeper(parts.pool),
@@ -116,6 +120,7 @@ class _Wired:
             settings,
             worker=worker,
             hooks=Hooks(settings.hook),
+            questions=self._questions,
             say=self.notices.say,
             ended=self.waits.wake_waiters,
         )
@@ -136,6 +141,7 @@ class _Wired:
             self.journal,
             self.accepting,
             self.waits,
+            questions=self._questions,
             ids=TaskIds(_Secret(parts).sealer),
             settings=settings,
             say=self.notices.say,
@@ -189,6 +195,7 @@ class _Wired:
                 self._execution,
                 self.operations,
                 self.outbox,
+                self._questions,
                 self._tasks,
             ):
                 part.settings = settings
@@ -249,6 +256,14 @@ class _Wired:
                     remains="states and times, and the id until a running one has ended",
                 )
                 for place, table in PERSONAL_ROWS
+            ]
+            + [
+                HeldRows(
+                    place="questions of tasks",
+                    table="invocation_question_t",
+                    pool=lambda: self._parts.pool,
+                    condition="r.host_id = %(host)s AND r.principal_id = %(person)s",
+                )
             ],
         )
 
@@ -274,6 +289,7 @@ class _Wired:
             self.outbox.wake()
         if notice is RESYNC or notice.startswith(WORK):
             self.operations.wake()
+        self._questions.hear(notice)
         self.dispatch.hear(notice)
 
 

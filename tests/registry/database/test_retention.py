@@ -15,6 +15,7 @@ SWEPT = {
     "agent_usage_t": "gateway/wings/agent/conversation_and_run_store.py",
     "invocation_t": "gateway/wings/events/sweeper.py",
     "invocation_attempt_t": "gateway/wings/events/sweeper.py",
+    "invocation_question_t": "gateway/wings/events/sweeper.py",
     "outbox_t": "gateway/wings/events/sweeper.py",
     "knowledge_extracted_t": "gateway/wings/knowledge/background_extraction.py",
     "knowledge_spent_t": "gateway/wings/knowledge/background_extraction.py",

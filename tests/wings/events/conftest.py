@@ -12,7 +12,7 @@ from tests.fixtures_database import Cluster, lend_database
 from tests.recycling import Recycling
 from tests.wings.events.kafka import broker
 
-TABLES = "invocation_t, invocation_done_t, invocation_attempt_t, outbox_t"
+TABLES = "invocation_t, invocation_done_t, invocation_attempt_t, invocation_question_t, outbox_t"
 
 
 @pytest.fixture(scope="module")

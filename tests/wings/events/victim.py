@@ -23,6 +23,7 @@ from gateway.wings.events.kafka_engine import KafkaEngine
 from gateway.wings.events.operator_hook import Hooks
 from gateway.wings.events.redis_engine import RedisEngine
 from gateway.wings.events.sweeper import JournalSweeper
+from gateway.wings.events.task_questions import TaskQuestions
 from gateway.wings.events.wakeups import WORK, WakeupChannel
 from registry.database.postgres import RESYNC, Database, borrow
 from tests.fixtures_database import HOST
@@ -95,6 +96,9 @@ async def main(url: str, step: str, count: int, engine: str) -> None:
             settings,
             worker=str(os.getpid()),
             hooks=Hooks(""),
+            questions=TaskQuestions(
+                database.pool, settings, say=lambda _notice: None, freed=lambda: None
+            ),
             say=lambda _notice: None,
             ended=lambda _ids: None,
         )

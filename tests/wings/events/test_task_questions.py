@@ -1,0 +1,268 @@
+"""Questions of servers during tasks of MCP: asked of both revisions, answered at any node."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from config.settings import Settings
+from config.sources import SourceSettings
+from gateway.context import Asker, Principal
+from gateway.operations.stored_callers import StoredCaller
+from gateway.wings.events.invocation_journal import Journal
+from gateway.wings.events.task_questions import TaskQuestions
+from registry.database.postgres import borrow
+from tests.fixtures_database import HOST
+from tests.fixtures_gateway import DEADLINE_S, META, MODERN, Client, running
+from tests.fixtures_servers import serving
+from tests.gateway.federation.conftest import caller
+from tests.polling import until
+from tests.servers.painter import FORM, Painter
+from tests.wings.events.drafts import accept_draft, claim_calls
+from tests.wings.events.rig import EXTENSION, invoke_skill, wait_for_end, with_events
+
+pytestmark = pytest.mark.anyio
+
+LEGACY = "2025-11-25"
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+ELICITATION: dict[str, Any] = {"elicitation": {}}
+RED = {"action": "accept", "content": {"colour": "red"}}
+
+
+@asynccontextmanager
+async def painting(settings: Settings, painter: Painter, **changes: Any) -> AsyncIterator[Client]:
+    """A gateway whose source `painter` is that server."""
+    async with serving(painter) as url:
+        sources = {**settings.sources, "painter": SourceSettings(mcp=f"{url}/mcp")}
+        events = {"task_wait_s": 0.05, **changes}
+        async with running(with_events(replace(settings, sources=sources), **events)) as client:
+            await until(lambda: not client.gateway.federation.servers.failures())
+            yield client
+
+
+async def modern(
+    client: Client, method: str, capabilities: Mapping[str, Any] = ELICITATION, **params: Any
+) -> Any:
+    knows = {**capabilities, "extensions": {EXTENSION: {}}}
+    meta = {**META, CAPABILITIES: knows, "toolgate/task": True}
+    sent = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
+    sent["Mcp-Name"] = params.get("name") or params.get("taskId") or ""
+    request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+    _, answer, _ = await client.post("/mcp", request, sent)
+    return answer
+
+
+async def paint(client: Client, capabilities: Mapping[str, Any] = ELICITATION) -> Any:
+    """The answer to a call that asks for a colour, which may be a task."""
+    return await modern(client, "tools/call", capabilities, name="paint", arguments={})
+
+
+async def begin(client: Client) -> str:
+    answer = await paint(client)
+    assert answer["result"]["resultType"] == "task", answer
+    return str(answer["result"]["taskId"])
+
+
+async def task_of(client: Client, task_id: str, *statuses: str) -> Any:
+    """The task, once it has one of these statuses."""
+    with anyio.fail_after(DEADLINE_S):
+        while True:
+            task = (await modern(client, "tasks/get", taskId=task_id))["result"]
+            if task["status"] in statuses:
+                return task
+            await anyio.sleep(0.02)
+
+
+async def respond(client: Client, task_id: str, **responses: Any) -> Any:
+    return await modern(client, "tasks/update", taskId=task_id, inputResponses=responses)
+
+
+async def test_a_task_waits_for_the_answer_of_its_client(settings: Settings) -> None:
+    painter = Painter()
+    async with painting(settings, painter) as client:
+        task_id = await begin(client)
+        task = await task_of(client, task_id, "input_required")
+        [(key, asked)] = task["inputRequests"].items()
+        assert asked["method"] == "elicitation/create"
+        assert asked["params"]["requestedSchema"] == FORM
+        assert asked["params"]["message"].endswith("Which colour?")
+        assert "result" not in task
+
+        refusals = {
+            key: ({"action": "accept", "content": {"colour": 7}}, f"{key}.content: colour"),
+            f"{key} ": ({"action": "accept", "content": {}}, ""),  # no question has this key
+        }
+        for name, (response, reason) in refusals.items():
+            answer = await respond(client, task_id, **{name: response})
+            if reason:
+                assert answer["error"]["code"] == -32602
+                assert reason in answer["error"]["message"]
+            else:
+                assert answer["result"] == {"resultType": "complete"}
+        for wrong in ("yes", {"action": "maybe"}, [RED]):
+            message = (await respond(client, task_id, **{key: wrong}))["error"]["message"]
+            assert "expected an object whose action is one of accept, decline, cancel" in message
+        error = (await modern(client, "tasks/update", taskId=task_id, inputResponses=[1]))["error"]
+        assert "inputResponses: expected an object" in error["message"]
+        assert (await task_of(client, task_id, "input_required"))["inputRequests"] == {key: asked}
+
+        assert (await respond(client, task_id, **{key: RED}))["result"] == {
+            "resultType": "complete"
+        }
+        ended = await task_of(client, task_id, "completed")
+        assert ended["result"]["content"][0]["text"] == "accept red"
+        await until(lambda: has_no_questions(client))
+        late = await respond(client, task_id, **{key: {"action": "decline"}})
+        assert late["result"] == {"resultType": "complete"}
+    assert painter.calls == 2  # the call, and its retry with the answer
+
+
+async def has_no_questions(client: Client) -> bool:
+    pool = client.gateway.feed.pool
+    assert pool is not None
+    async with borrow(pool) as connection:
+        rows = await connection.execute("SELECT count(*) FROM invocation_question_t")
+        return await rows.fetchall() == [(0,)]
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+async def test_a_refused_question_reaches_the_server(settings: Settings, action: str) -> None:
+    async with painting(settings, Painter()) as client:
+        task_id = await begin(client)
+        task = await task_of(client, task_id, "input_required")
+        [key] = task["inputRequests"]
+        await respond(client, task_id, **{key: {"action": action, "content": {"colour": "red"}}})
+        ended = await task_of(client, task_id, "completed")
+        assert ended["result"]["content"][0]["text"] == action
+
+
+async def test_a_question_is_answered_at_another_gateway(settings: Settings) -> None:
+    painter = Painter()
+    async with (
+        painting(settings, painter) as first,
+        running(with_events(settings, concurrency=0)) as second,
+    ):
+        task_id = await begin(first)
+        task = await task_of(second, task_id, "input_required")
+        [key] = task["inputRequests"]
+        await respond(second, task_id, **{key: RED})
+        ended = await task_of(second, task_id, "completed")
+        assert ended["result"]["content"][0]["text"] == "accept red"
+
+
+async def test_a_result_of_2025_11_25_asks_its_client_first(
+    settings: Settings,
+) -> None:
+    async with painting(settings, Painter()) as client:
+        person = await caller(client, LEGACY, ELICITATION)
+        call = {"name": "paint", "arguments": {}, "task": {"ttl": 60_000}}
+        task = (await person.result("tools/call", call))["result"]["task"]
+        named = {"taskId": task["taskId"]}
+
+        async def asks() -> bool:
+            answer = await person.result("tasks/get", named)
+            return bool(answer["result"]["status"] == "input_required")
+
+        await until(asks)
+        async with person.send_request("tasks/result", named) as stream:
+            asked = await stream.next()
+            assert asked["method"] == "elicitation/create"
+            assert asked["params"]["requestedSchema"] == FORM
+            related = asked["params"]["_meta"]["io.modelcontextprotocol/related-task"]
+            assert related == named
+            await person.answer(asked["id"], RED)
+            answer = (await stream.all())[-1]
+        assert answer["result"]["content"][0]["text"] == "accept red"
+
+
+async def test_a_client_without_forms_is_not_asked(settings: Settings) -> None:
+    async with painting(settings, Painter(), task_wait_s=DEADLINE_S) as client:
+        answer = await paint(client, {})
+        assert "cannot be asked for input" in str(answer)
+
+
+async def test_a_question_without_an_answer_is_cancelled(settings: Settings) -> None:
+    async with painting(settings, Painter(), answer_s=1) as client:
+        task = await task_of(client, await begin(client), "completed")
+        assert task["result"]["content"][0]["text"] == "cancel"
+        await until(lambda: has_no_questions(client))
+
+
+async def test_tasks_that_wait_for_answers_leave_their_places_to_calls(settings: Settings) -> None:
+    async with painting(settings, Painter(), concurrency=1, tenant_running=1) as client:
+        tasks = [await begin(client) for _ in range(3)]
+        for task_id in tasks:
+            await task_of(client, task_id, "input_required")
+        made = await invoke_skill(client, "getPet", {"id": 7})
+        assert (await wait_for_end(client, made["id"]))["status"] == "ACKED"
+
+
+@pytest.mark.parametrize("limit", ["questions", "tenant_questions", "principal_questions"])
+async def test_questions_beyond_the_limit_are_cancelled(settings: Settings, limit: str) -> None:
+    async with painting(settings, Painter(), **{limit: 1}) as client:
+        first = await begin(client)
+        await task_of(client, first, "input_required")
+        result = (await paint(client))["result"]
+        if result["resultType"] == "task":
+            result = (await task_of(client, result["taskId"], "completed"))["result"]
+        assert result["content"][0]["text"] == "cancel"
+        [key] = (await task_of(client, first, "input_required"))["inputRequests"]
+        await respond(client, first, **{key: RED})
+        await task_of(client, first, "completed")
+
+
+async def test_a_cancelled_task_leaves_no_question(settings: Settings) -> None:
+    async with painting(settings, Painter()) as client:
+        task_id = await begin(client)
+        await task_of(client, task_id, "input_required")
+        await modern(client, "tasks/cancel", taskId=task_id)
+        await task_of(client, task_id, "cancelled")
+        await until(lambda: has_no_questions(client))
+
+
+async def test_attempts_find_answers_of_former_attempts(settings: Settings) -> None:
+    """A call whose process ended is made again, and asks as it did before."""
+    params = {"message": "Which colour?", "requestedSchema": FORM}
+    async with running(with_events(settings, concurrency=0)) as client:
+        pool = client.gateway.feed.pool
+        assert pool is not None
+        journal = Journal(pool)
+        questions = TaskQuestions(
+            pool,
+            client.gateway.settings.events,
+            say=lambda notice: questions.hear(notice),
+            freed=lambda: None,
+        )
+
+        async def expect_red(ask: Asker) -> None:
+            assert await ask(params) == RED
+
+        id_ = await accept_draft(journal)
+        person = StoredCaller(Principal("ada", HOST), shows_forms=True)
+        [delivery] = await claim_calls(journal)
+        ask = questions.asker(delivery, person)
+        assert ask is not None
+        async with anyio.create_task_group() as group:
+            group.start_soon(expect_red, ask)
+            key = await until(lambda: open_key(questions, id_))
+            await questions.answer(HOST, id_, {key: RED})
+        async with anyio.create_task_group() as group:
+            group.start_soon(expect_red, ask)  # the same question once more is another one
+            assert await until(lambda: open_key(questions, id_)) != key
+            group.cancel_scope.cancel()
+        await journal.release([delivery.key])
+        assert await ask({**params, "message": "Late?"}) == {"action": "cancel"}
+        [again] = await claim_calls(journal)
+        ask = questions.asker(again, person)
+        assert ask is not None
+        assert await ask(params) == RED
+        await questions.forget(again)
+        assert await has_no_questions(client)
+
+
+async def open_key(questions: TaskQuestions, id_: str) -> str | None:
+    keys = (await questions.open_questions(HOST, [id_])).get(id_)
+    return next(iter(keys)) if keys else None
