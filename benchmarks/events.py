@@ -35,6 +35,7 @@ from gateway.wings.events.invocation_journal import (
 from gateway.wings.events.operator_hook import Hooks
 from gateway.wings.events.redis_engine import RedisEngine
 from gateway.wings.events.sweeper import JournalSweeper
+from gateway.wings.events.task_questions import TaskQuestions
 from gateway.wings.events.wakeups import WORK, WakeupChannel
 from gateway.wings.events.wing import WING
 from registry.database.group_commit import GroupCommit
@@ -300,6 +301,9 @@ def _dispatch(database: Database, execution: _Clocked, settings: EventsSettings)
         settings,
         worker="bench",
         hooks=Hooks(""),
+        questions=TaskQuestions(
+            database.pool, settings, say=lambda _notice: None, freed=lambda: None
+        ),
         say=lambda _notice: None,
         ended=lambda _ids: None,
     )
