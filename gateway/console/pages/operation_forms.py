@@ -23,6 +23,7 @@ from gateway.console.forms import (
     walk,
 )
 from gateway.console.page_request import PageRequest, segments_of
+from gateway.console.pages.lists_and_entries import screens
 from gateway.console.pages.operation_buttons import NAMES, title_of
 from gateway.console.rendering import JSON_BYTES, in_lines
 from gateway.console.routes import PageRoute
@@ -53,6 +54,7 @@ PLACES: Mapping[str, str] = {
 
 WING_PLACES: Mapping[tuple[str, str], str] = {
     ("agent", "conversations"): "chat",
+    ("events", "webhooks"): "webhooks",
     ("knowledge", "collections"): "collections",
     ("knowledge", "documents"): "documents",
     ("knowledge", "sources"): "documents",
@@ -472,10 +474,14 @@ def _place(operation: Operation, names: Mapping[str, str]) -> tuple[str, ...]:
 
 def _back(visit: PageRequest, operation: Operation, names: Mapping[str, str]) -> str:
     """The page to return to: the entry, or the list."""
-    wing = "_" in operation.id
-    has_page = names and not wing and operation.parts[0] not in {"policy", "secrets", "approvals"}
-    place = _place(operation, names)[0]
-    return visit.url(place, next(iter(names.values()))) if has_page else visit.url(place)
+    place, entry = _place(operation, names)[0], next(iter(names.values()), "")
+    if "_" in operation.id:
+        screen = screens(visit).get(place)
+        reader = visit.operations.operation(screen.shows) if screen is not None else None
+        has_page = reader is not None and [*names][:1] == [*reader.names]
+    else:
+        has_page = bool(names) and operation.parts[0] not in {"policy", "secrets", "approvals"}
+    return visit.url(place, entry) if has_page else visit.url(place)
 
 
 ROUTES = (PageRoute("/do/{operation}", act_page, ("GET", "POST")),)

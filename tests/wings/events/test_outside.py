@@ -38,6 +38,7 @@ from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, running
 from tests.fixtures_servers import serving
 from tests.gateway.cli.processes import command
+from tests.gateway.console.visiting import console
 from tests.gateway.events import listening
 from tests.polling import until
 from tests.wings.events.drafts import OTHER, accept_draft, claim_calls, end
@@ -433,6 +434,22 @@ async def test_deliveries_are_listed_and_sent_again(settings: Settings) -> None:
                 (await client.post(f"{path}/redeliveries", {"ids": ["x"]}), 422),
             ):
                 assert wrong[0] == expected, wrong
+
+
+async def test_forms_of_a_webhook_lead_back_and_show_a_refused_test_event(
+    settings: Settings,
+) -> None:
+    async with serving(Receiver(500)) as url:
+        webhooks = {"crm": EventWebhook(url=url, secret=NEW, private=True)}
+        async with console(with_events(settings, webhooks=webhooks)) as (_, browser):
+            back = 'href="/console/webhooks/crm">Back<'
+            for act in ("redeliver", "test_webhook", "delete_webhook"):
+                _, page = await browser.get(f"do/events_{act}?name.webhook=crm")
+                assert back in page, act
+            form = {"name.webhook": "crm", "act": "do"}
+            for expected, absent in (("This did not work", "Done."), ("Done.", "did not work")):
+                _, page = await browser.post("do/events_test_webhook", form)
+                assert (back in page, expected in page, absent in page) == (True, True, False)
 
 
 async def test_redirect_of_a_receiver_is_named_as_the_mistake(settings: Settings) -> None:
