@@ -30,14 +30,19 @@ FROM outbox_t WHERE host_id = %(host)s AND kind = 'webhook' AND target = %(webho
     AND (%(before)s::bigint IS NULL OR seq < %(before)s)
 ORDER BY seq DESC LIMIT %(limit)s
 """
-# The three days of attempts begin again. A delivery that is being sent goes on.
+# The three days of attempts begin again. A delivery that is being sent goes on, and those that wait
+# for their first attempt are left out of "all", so that a further request takes the next ones. What
+# cannot be sent takes no place: its invocation is gone, or runs again.
 _RESEND: LiteralString = """
 WITH picked AS MATERIALIZED (
-    SELECT outbox_id FROM outbox_t
+    SELECT outbox_id FROM outbox_t AS o
     WHERE host_id = %(host)s AND kind = 'webhook' AND target = %(webhook)s
         AND status IN ('PENDING', 'FAILED', 'ACKED')
-        AND CASE WHEN %(ids)s::uuid[] IS NULL THEN status <> 'ACKED'
+        AND CASE WHEN %(ids)s::uuid[] IS NULL
+            THEN status = 'FAILED' OR (status = 'PENDING' AND attempt > 0)
             ELSE outbox_id = ANY (%(ids)s) END
+        AND (SELECT finished_ts IS NOT NULL FROM invocation_v AS i WHERE i.host_id = %(host)s
+            AND i.invocation_id = o.invocation_id LIMIT 1)
     ORDER BY seq LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 UPDATE outbox_t SET status = 'PENDING', attempt = 0, created_ts = now(), due_ts = now(),
     finished_ts = NULL, error = NULL

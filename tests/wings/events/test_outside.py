@@ -26,8 +26,10 @@ from config.events import EventInbound, EventWebhook
 from config.settings import DatabaseSettings, Settings
 from gateway.context import Principal
 from gateway.http_client.webhooks import SignatureRefused, WebhookSender, sign, verify
+from gateway.operations.operation import OperationInput
 from gateway.wings.events.invocation_journal import Journal
 from gateway.wings.events.outbox import CompletionOutbox
+from gateway.wings.events.webhook_deliveries import Redelivery, WebhookDeliveries
 from gateway.wings.events.webhook_receivers import WebhookReceivers
 from gateway.wings.events.wing import check_webhook
 from gateway.wings.interface import Notify
@@ -379,8 +381,11 @@ async def is_disabled(client: Client) -> bool:
     return bool(webhook.get("disabled", False))
 
 
-async def test_deliveries_are_listed_and_sent_again(settings: Settings) -> None:
+async def test_deliveries_are_listed_and_sent_again(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A receiver that was away, or said 410 by mistake, gets what it missed."""
+    monkeypatch.setattr("gateway.wings.events.outbox.FIRST_S", 600.0)  # nothing is tried again
     receiver = Receiver(500, 200, 410)
     async with serving(receiver) as url:
         webhooks = {"crm": EventWebhook(url=url, secret=NEW, private=True)}
@@ -434,6 +439,37 @@ async def test_deliveries_are_listed_and_sent_again(settings: Settings) -> None:
                 (await client.post(f"{path}/redeliveries", {"ids": ["x"]}), 422),
             ):
                 assert wrong[0] == expected, wrong
+
+
+async def test_deliveries_without_an_invocation_take_no_place_of_redeliveries(
+    journal: Journal, events_database: DatabaseSettings
+) -> None:
+    webhooks = {"crm": EventWebhook(url="https://crm.example", secret=NEW)}
+    await complete(journal, HOST, 3, "webhook:crm")
+    async with (
+        Database.open(events_database, wait=False, migrate=False) as database,
+        WebhookSender() as sender,
+    ):
+        async with borrow(database.pool) as connection:
+            await connection.execute("UPDATE outbox_t SET status = 'FAILED', finished_ts = now()")
+            rows = await connection.execute("SELECT outbox_id::text FROM outbox_t ORDER BY seq")
+            gone, *ids = [id_ async for (id_,) in rows]
+            await connection.execute(
+                "DELETE FROM invocation_t AS i USING outbox_t AS o"
+                " WHERE o.outbox_id = %s AND o.invocation_id = i.invocation_id",
+                [gone],
+            )
+        receivers = WebhookReceivers(database.pool, webhooks, sender, tenant=HOST, keys=Keys())
+        deliveries = WebhookDeliveries(database.pool, receivers, lambda: None)
+        names = {"webhook": "crm"}
+        for body, expected in (
+            (Redelivery(limit=1), ids[:1]),
+            (Redelivery(limit=1), ids[1:]),
+            (Redelivery(), []),
+            (Redelivery((gone, ids[0])), ids[:1]),
+        ):
+            request = OperationInput(Principal("ada", HOST), names, query=None, body=body)
+            assert [*(await deliveries.redeliver(request)).ids] == expected
 
 
 async def test_forms_of_a_webhook_lead_back_and_show_a_refused_test_event(
