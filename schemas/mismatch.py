@@ -16,7 +16,7 @@ CHECKERS = 512  # of types; an operation has two
 
 _PLACE = re.compile(r"^(?P<what>.*?)(?: - at `(?P<place>[^`]*)`)?$", re.DOTALL)
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
-_OF_TIMES = re.compile(r"Invalid RFC3339|Expected `datetime`")
+_OF_TIMES = re.compile(r"Invalid RFC3339|Expected `datetime\b")
 _OF_FORMATS = re.compile(r"Invalid (ISO8601|UUID|base64)")  # which schemas do not check
 _TIME = "expected a time with its zone, as RFC 3339 has it, such as 2030-01-31T12:00:00Z"
 _TEXT = 500

@@ -9,7 +9,7 @@ A section has the name of a view, an entry its key, and its members are those of
 makes it. Values that are defaults are left out, so that the same things have the same file.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -31,6 +31,10 @@ DEPTH_LIMIT = 100
 
 class DocumentError(ToolgateError):
     """Mistakes in the file; the message has a line for each, with its place."""
+
+
+def join_mistakes(mistakes: Iterable[DocumentError]) -> DocumentError:
+    return DocumentError("\n".join(map(str, mistakes)))
 
 
 class _Loader(yaml.SafeLoader):
@@ -122,30 +126,37 @@ class Document:
         line = self._line(path)
         return DocumentError(f"{self._name}:{line}: {f'{dotted}: ' if dotted else ''}{text}")
 
-    def entries(self, sections: Sequence[str]) -> Iterator[tuple[str, str, Json]]:
-        """Section, key and members of each entry. Raises DocumentError for a section that is not
-        one of `sections`."""
+    def entries(
+        self, sections: Sequence[str], mistakes: list[DocumentError]
+    ) -> Iterator[tuple[str, str, Json]]:
+        """Section, key and members of each entry. `mistakes` gets sections that are not among
+        `sections`, and what is no mapping."""
         for section, entries in self.sections.items():
             if section not in sections:
                 hint = did_you_mean(str(section), sections) or f"There are: {', '.join(sections)}."
-                raise self.error((section,), f"there is no such section. {hint}")
+                mistakes.append(self.error((section,), f"there is no such section. {hint}"))
+                continue
             if not isinstance(entries, dict | None):
-                raise self.error((section,), "expected a mapping of names")
+                mistakes.append(self.error((section,), "expected a mapping of names"))
+                continue
             for key, entry in (entries or {}).items():
                 if not isinstance(key, str):
-                    raise self.error((section, key), "expected a name in quotes, which is text")
-                if not isinstance(entry, dict | None):
-                    raise self.error((section, key), "expected a mapping of members")
-                yield section, key, entry or {}
+                    text = "expected a name in quotes, which is text"
+                    mistakes.append(self.error((section, key), text))
+                elif not isinstance(entry, dict | None):
+                    mistakes.append(self.error((section, key), "expected a mapping of members"))
+                else:
+                    yield section, key, entry or {}
 
     def convert(self, path: Sequence[str | int], data: Any, kind: Any) -> Any:
         """`data`, at `path`, as a value of a type. Raises DocumentError with all mistakes."""
         try:
             return msgspec.convert(data, kind)
         except msgspec.ValidationError as error:
-            problems = explain_mismatch(data, kind, error)
-            mistakes = [self.error([*path, *problem.path], problem.message) for problem in problems]
-            raise DocumentError("\n".join(map(str, mistakes))) from None
+            texts = msgspec.to_builtins(data)  # YAML has times
+            problems = explain_mismatch(texts, kind, error)
+            mistakes = (self.error([*path, *problem.path], problem.message) for problem in problems)
+            raise join_mistakes(mistakes) from None
 
     def _check_keys(self, node: Any, path: tuple[str, ...] = ()) -> None:
         if not isinstance(node, yaml.MappingNode) or len(path) > DEPTH_LIMIT:

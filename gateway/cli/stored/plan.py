@@ -25,10 +25,12 @@ from gateway.cli.stored.document import (
     DocumentError,
     Json,
     Sections,
+    join_mistakes,
     without_defaults,
 )
 from gateway.operations.operation import BODY, IF_MATCH, IF_NONE_MATCH, Operation
 from gateway.operations.resource_view import ResourceView, StoredEntries, StoredLinks
+from schemas.json_schema.pattern_cost import SATURATION
 from schemas.source import MANUAL
 
 # In the order of making: rules name toolsets.
@@ -191,20 +193,19 @@ def _read_links(links: StoredLinks, view: Json) -> Json:
 
 
 def read_document(document: Document, kinds: Sequence[Section], policy: Policy) -> Sections:
-    """The entries of a file, checked. Raises DocumentError with all mistakes. `policy`: of the
-    settings, whose limits expressions have."""
+    """The entries of a file, checked. Raises DocumentError with all mistakes."""
     by_name = {section.name: section for section in kinds}
     target: Sections = {name: {} for name in document.sections if name in by_name}
-    mistakes = []
-    for name, key, entry in document.entries((*by_name, SECRETS)):
+    mistakes: list[DocumentError] = []
+    for name, key, entry in document.entries((*by_name, SECRETS), mistakes):
         if name == SECRETS:
             continue
         try:
             target[name][key] = _read_entry(document, by_name[name], key, entry, policy)
         except DocumentError as error:
-            mistakes.append(str(error))
+            mistakes.append(error)
     if mistakes:
-        raise DocumentError("\n".join(mistakes))
+        raise join_mistakes(mistakes)
     return target
 
 
@@ -223,10 +224,13 @@ def _read_entry(
 
 
 def _check_rule(document: Document, path: tuple[str, str], rule: Rule, policy: Policy) -> None:
-    """The check of members that are not names of tiers or toolsets: the gateway has those."""
-    for member, text in rule_problems(rule, policy, rule.toolsets):
-        if member != "tiers":
-            raise document.error((*path, member), text)
+    """Names of tiers and toolsets, and the limit of steps, are those of the gateway, which checks
+    them."""
+    unbounded = msgspec.structs.replace(policy, tiers=rule.tiers, expression_steps=SATURATION)
+    problems = rule_problems(rule, unbounded, rule.toolsets)
+    mistakes = [document.error((*path, member), text) for member, text in problems]
+    if mistakes:
+        raise join_mistakes(mistakes)
 
 
 def _normal_of_file(section: Section, value: Any) -> Json:

@@ -228,6 +228,8 @@ def change(folder: Path) -> Callable[[str, str], None]:
          "bad.yaml:3: found a tab, and YAML indents with spaces"),
         ("toolgate_export: 1\nkeys:\n  a:\n    scopes:\n      - 3",
          "bad.yaml:5: keys.a.scopes.0: expected string, got 3"),
+        ("toolgate_export: 1\nkeys:\n  a: {expires: 2030-01-01}",
+         "bad.yaml:3: keys.a.expires: expected a time with its zone, as RFC 3339 has it"),
         ("toolgate_export: 1\nrules:\n  a: {effect: deny}\n  a: {effect: allow}",
          "bad.yaml:4: a is there twice"),
         ("toolgate_export: 1\nrules: [a]", "bad.yaml:2: rules: expected a mapping of names"),
@@ -257,12 +259,25 @@ def test_a_mistake_is_named_with_its_line(
 
 def test_all_mistakes_of_a_file_are_named_at_once(bare: Toolgate, folder: Path) -> None:
     (folder / "bad.yaml").write_text(
-        "toolgate_export: 1\nrules:\n  a: {effect: never,\n    tool: [x]}\n  b: {}\n"
+        "toolgate_export: 1\nrules:\n  a: {effect: never,\n    tool: [x]}\n  b: {}\n  c: 3\n"
+        f"  d: {{effect: deny, when: a b,\n    tools: ['{'*' * 9999}']}}\nkey: {{}}\nkeys:\n"
+        "  a: {expires: 2030-01-01T00:00:00Z,\n    scope: [x]}\n  b: {expires: 2030-01-01}\n"
     )
     ran = bare("apply", "bad.yaml")
     assert [line.partition("bad.yaml:")[2][:17] for line in ran.err.splitlines()] == [
-        "3: rules.a.effect", "4: rules.a.tool: ", "5: rules.b.effect",
+        "3: rules.a.effect", "4: rules.a.tool: ", "5: rules.b.effect", "6: rules.c: expec",
+        "8: rules.d.tools:", "7: rules.d.when: ", "9: key: there is ", "12: keys.a.scope:",
+        "13: keys.b.expire",
     ]  # fmt: skip
+
+
+def test_the_steps_of_a_rule_are_limited_by_the_gateway(bare: Toolgate, folder: Path) -> None:
+    (folder / "one.yaml").write_text(
+        "toolgate_export: 1\nrules:\n  a:\n    effect: deny\n    when: principal.id == 'a'\n"
+    )
+    ran = bare("apply", "one.yaml", TOOLGATE_POLICY__EXPRESSION_STEPS="1")
+    assert ran.err
+    assert "rules.a.when" not in ran.err
 
 
 def test_a_file_beyond_the_limit_is_refused(bare: Toolgate, folder: Path) -> None:
