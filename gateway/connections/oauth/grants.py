@@ -203,12 +203,12 @@ class Grants:
         if len(answer.access_token) > TOKEN_LIMIT or len(refresh or "") > TOKEN_LIMIT:
             text = f"expected tokens of at most {TOKEN_LIMIT} characters"
             raise GrantFailed(f"has no token for {PURPOSE}: {text}", "later")
-        granted = answer.scope or ""
-        if len(granted) > SCOPES_LIMIT or not granted.isprintable():
+        granted = _granted_scopes(answer, scopes)
+        text = " ".join(granted)
+        if len(text) > SCOPES_LIMIT or not text.isprintable():
             text = f"expected scopes of at most {SCOPES_LIMIT} printable characters"
             raise GrantFailed(f"has no token for {PURPOSE}: {text}", "later")
-        return Tokens(answer.access_token, _lifetime_s(lasts_s, refresh), refresh,
-                      _granted_scopes(answer, scopes))  # fmt: skip
+        return Tokens(answer.access_token, _lifetime_s(lasts_s, refresh), refresh, granted)
 
     def _endpoint(self, url: str) -> TokenEndpoint:
         client = self._client
