@@ -23,6 +23,7 @@ OUTCOMES: Mapping[str, str] = {
 
 PROBLEMS = (
     "Required scope: {scope}. The scope admin is that of the admin API.",  # before its beginning
+    "Required scope: {scope}. {action} takes it.",
     "Required scope: {scope}.",
     "This takes the role {role}: it is about all tenants.",
     "There is no tool '{name}'.",

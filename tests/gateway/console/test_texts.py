@@ -200,6 +200,13 @@ def test_problems_of_operations_are_translated(problem: str, value: str) -> None
     assert problem.split()[0] not in translation
 
 
+def test_the_action_that_needs_a_scope_stays_apart_from_its_name() -> None:
+    translation = Texts("zh").problem("Required scope: admin. A key of another takes it.")
+    assert "A key of another" in translation
+    assert "Required" not in translation
+    assert "takes it" not in translation
+
+
 def test_texts_between_backticks_are_code() -> None:
     assert code_spans("Store it with `toolgate <b>`.") == (
         "Store it with <code>toolgate &lt;b&gt;</code>."
