@@ -1,6 +1,8 @@
 import gzip
 import os
+import ssl
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from ipaddress import ip_address
 
 import anyio
@@ -125,6 +127,22 @@ async def test_a_refused_certificate_names_the_way_to_trust_its_issuer(tmp_path)
         message = await refusal(f"{url}/api.json")
     assert "its TLS certificate is not accepted (" in message
     assert message.endswith("; the variable SSL_CERT_FILE names a file with its issuer.")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [({"until": timedelta(-1)}, "expired"), ({"host": "127.0.0.2"}, "IP address mismatch")],
+)
+async def test_a_certificate_of_a_trusted_issuer_is_refused_with_its_own_reason(
+    tmp_path, monkeypatch, changes, reason
+):
+    authority = Authority(tmp_path)
+    trusting = ssl.create_default_context(cafile=str(authority.file))
+    monkeypatch.setattr("aiohttp.connector._SSL_CONTEXT_VERIFIED", trusting)
+    async with https(authority.sign("server", **changes)) as (url, _):
+        message = await refusal(f"{url}/api.json")
+    assert reason in message
+    assert "SSL_CERT_FILE" not in message
 
 
 @pytest.mark.parametrize("status", [404, 500, 204, 304])
