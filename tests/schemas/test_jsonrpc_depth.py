@@ -1,12 +1,14 @@
 """How deep the JSON of a client may nest: told without recursion, before anything is built."""
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.protocol.dialects import Rules, read
+from schemas import jsonrpc
 from schemas.errors import ParseError
 from schemas.jsonrpc import DEPTH, decode, nests_within
 from schemas.mcp.revisions import JSON_RPC, PORTAL
@@ -29,6 +31,25 @@ def levels(value):
 @given(VALUES, st.integers(0, 8))
 def test_levels_are_counted_as_a_reader_does(value, limit):
     assert nests_within(json.dumps(value).encode(), limit) == (levels(value) <= limit)
+
+
+@given(VALUES, st.integers(0, 8), st.integers(1, 9))
+def test_levels_of_texts_read_in_pieces_are_the_same(value, limit, size):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsonrpc, "_PIECE_BYTES", size)
+        assert nests_within(json.dumps(value).encode(), limit) == (levels(value) <= limit)
+
+
+def test_a_long_text_is_read_in_pieces(monkeypatch):
+    """One step over all of it would hold up other threads, the event loop among them."""
+    monkeypatch.setattr(jsonrpc, "_PIECE_BYTES", 10_000)
+    text = b"[" + b'{"a": 1},' * 200_000 + b"{}]"
+    tracemalloc.start()
+    try:
+        assert nests_within(text, 2)
+        assert tracemalloc.get_traced_memory()[1] < len(text)
+    finally:
+        tracemalloc.stop()
 
 
 def call(depth, **more):
