@@ -6,7 +6,7 @@ another address, it is the same version.
 
 import hashlib
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, LiteralString
@@ -38,6 +38,7 @@ from schemas.tool import ToolDraft
 ADDRESS_FIELDS = ("location", "base_url", "base_url_trusted")  # do not affect the tools
 
 ROWS_PER_STATEMENT = 250  # progress is reported after each
+BYTES_PER_STATEMENT = 4 << 20  # schemas of 250 tools can have 60 MB, which hold up all callers
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,9 +389,10 @@ class ImportWriter:
         plan = await to_thread.run_sync(changes, naming, drafts, operations, taken_names)
         await self._retire(plan)
         unchanged, written = len(drafts) - len(plan.rows), 0
-        for batch in _batches(plan.rows):
+        while written < len(plan.rows):
+            count, batch = await to_thread.run_sync(_encode_batch, plan.rows, written)
             await self._write(api_id, version_id, batch)
-            written += len(batch)
+            written += count
             if written < len(plan.rows):
                 await self._inform_planner(written, len(plan.rows))
             if progress:
@@ -531,14 +533,14 @@ class ImportWriter:
                 await self._connection.execute("ANALYZE api_endpoint_t, tool_t")
                 await self._connection.execute("SET LOCAL lock_timeout = 0")
 
-    async def _write(self, api_id: str, version_id: str, rows: Sequence[Row]) -> None:
+    async def _write(self, api_id: str, version_id: str, rows: bytes) -> None:
         await self._connection.execute(
             _WRITE,
             {
                 "host": self._host_id,
                 "api": api_id,
                 "version": version_id,
-                "rows": Json(rows, dumps=msgspec.json.encode),
+                "rows": Json(rows, dumps=bytes),
             },
         )
 
@@ -587,9 +589,17 @@ ON CONFLICT (host_id, tool_id) DO UPDATE SET
 """
 
 
-def _batches(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    for start in range(0, len(rows), ROWS_PER_STATEMENT):
-        yield rows[start : start + ROWS_PER_STATEMENT]
+def _encode_batch(rows: Sequence[Row], start: int) -> tuple[int, bytes]:
+    """The next rows of one statement as a JSON array, and their number: of a row at least, and
+    as many as the limits leave room for."""
+    encoded: list[bytes] = []
+    size = 0
+    for row in rows[start : start + ROWS_PER_STATEMENT]:
+        encoded.append(msgspec.json.encode(row))
+        size += len(encoded[-1])
+        if size >= BYTES_PER_STATEMENT:
+            break
+    return len(encoded), b"[" + b",".join(encoded) + b"]"
 
 
 class AliasSaving:

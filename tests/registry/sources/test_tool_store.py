@@ -13,7 +13,7 @@ import pytest
 from config.settings import DatabaseSettings as Settings
 from registry.database.postgres import Database
 from registry.database.tenants import lock_tenant
-from registry.sources.import_writer import ROWS_PER_STATEMENT
+from registry.sources.import_writer import BYTES_PER_STATEMENT, ROWS_PER_STATEMENT
 from registry.sources.tool_store import SavedTools, SourceDraft, ToolStore
 from schemas.binding import (
     Body,
@@ -349,6 +349,16 @@ async def test_progress_is_told(store: ToolStore) -> None:
     await store.save(HOST, SHOP, drafts, progress=lambda *done: heard.append(done))
     total = len(drafts)
     assert heard == [(ROWS_PER_STATEMENT, total), (total, total)]
+
+
+async def test_large_tools_are_written_in_statements_of_few(store: ToolStore) -> None:
+    """A statement of all of them would be encoded and sent in one step of the event loop."""
+    schema = {"type": "object", "description": "x" * (BYTES_PER_STATEMENT // 2)}
+    drafts = [draft(f"t{number}", input_schema=schema) for number in range(5)]
+    heard: list[tuple[int, int]] = []
+    await store.save(HOST, SHOP, drafts, progress=lambda *done: heard.append(done))
+    assert heard == [(2, 5), (4, 5), (5, 5)]
+    assert await names(store) == [f"t{number}" for number in range(5)]
 
 
 async def test_the_planner_has_statistics_of_written_rows_at_once(
