@@ -1,5 +1,7 @@
 """Imports by the admin API that run at the same time."""
 
+import gc
+import sys
 from contextlib import ExitStack
 from typing import Any
 
@@ -46,3 +48,15 @@ def test_a_tenant_leaves_room_for_imports_of_other_tenants(operations: SourceOpe
         assert refusal(operations, "third") == 503
     assert refusal(operations, "one") is None
     assert not operations._running
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="has no threshold of full collections")
+def test_full_collections_are_rarer_while_imports_run(operations: SourceOperations) -> None:
+    """Each visits all objects of the descriptions, and holds up all callers for that time."""
+    usual = gc.get_threshold()
+    with operations._turn("one"):
+        with operations._turn("another"):
+            assert gc.get_threshold()[2] >= 10 * usual[2]
+        assert gc.get_threshold()[2] >= 10 * usual[2]
+        assert gc.get_threshold()[:2] == usual[:2]
+    assert gc.get_threshold() == usual
