@@ -35,7 +35,9 @@ from schemas.jsonrpc import encode
 log = logging.getLogger("toolgate.events")
 
 # Completions on their way, of a process and of a tenant; of those to one webhook the next are
-# claimed below WEBHOOK_AT_ONCE, that many at most, so that one place is left to others.
+# claimed below WEBHOOK_AT_ONCE, that many at most, so that one place is left to others. A webhook
+# that gave no answer has one place while more waits for it, until it answers: a few of them would
+# hold all places of their tenant.
 AT_ONCE, TENANT_AT_ONCE, WEBHOOK_AT_ONCE = 100, 20, 10
 FIRST_S, LONGEST_S = 5.0, 86_400.0  # between attempts of a webhook
 GIVE_UP_S = 3 * 86_400.0
@@ -143,6 +145,7 @@ class CompletionOutbox(Tables):
         self._wake = anyio.Event()
         self._sending: Counter[str] = Counter()  # by tenant
         self._to_webhooks: Counter[tuple[str, str]] = Counter()  # by tenant and name
+        self._silent: set[tuple[str, str]] = set()  # webhooks whose last request had no answer
         self._by_kind: Mapping[
             str, Callable[[Entry, Invocation, bytes], Awaitable[WebhookSent]]
         ] = {
@@ -190,7 +193,12 @@ class CompletionOutbox(Tables):
                 for entry in entries:
                     self._count(entry, 1)
                     group.start_soon(self._send, entry)
-                if not entries:
+                if not entries:  # nothing waits for a place of the webhooks that are not at work
+                    self._silent = {
+                        webhook
+                        for webhook in self._silent
+                        if webhook[0] != host or webhook in self._to_webhooks
+                    }
                     break
 
     def _room(self, host: str) -> int:
@@ -203,13 +211,18 @@ class CompletionOutbox(Tables):
             if not self._to_webhooks[entry.host_id, entry.target]:
                 del self._to_webhooks[entry.host_id, entry.target]
 
+    def _places(self, host: str, name: str) -> int:
+        return 1 if (host, name) in self._silent else WEBHOOK_AT_ONCE
+
     async def _claim_entries(self, host: str, limit: int) -> Sequence[Entry]:
         published = self._publish is not None
         busy = [
             name
             for (tenant, name), count in self._to_webhooks.items()
-            if tenant == host and count >= WEBHOOK_AT_ONCE
+            if tenant == host and count >= self._places(host, name)
         ]
+        if any(tenant == host and name not in busy for tenant, name in self._silent):
+            limit = 1  # several rows of one claim may be those of one webhook
         values = {"host": host, "lease": LEASE_S, "limit": limit, "topics": published, "busy": busy}
         async with borrow(self._pool) as connection:
             if not published:
@@ -298,6 +311,10 @@ class CompletionOutbox(Tables):
             secrets=webhook.secrets,
             private=webhook.private,
         )
+        if answer.answer:
+            self._silent.discard((entry.host_id, entry.target))
+        else:
+            self._silent.add((entry.host_id, entry.target))
         if answer.gone:
             await self._receivers.disable(entry.host_id, entry.target, webhook.url)
         return answer

@@ -754,6 +754,34 @@ async def test_a_dead_webhook_leaves_a_place_to_other_webhooks_of_its_tenant(
     assert len(dead) < 20  # none of them was asked again
 
 
+async def test_two_dead_webhooks_leave_places_to_other_webhooks_of_their_tenant(
+    journal: Journal,
+    events_database: DatabaseSettings,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.http_client.webhooks.TIMEOUT_S", 0.5)
+    heard = anyio.Event()
+    dead: list[str] = []
+
+    async def receiver(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] != "/good":
+            dead.append(scope["path"])
+            await heard.wait()
+        heard.set()
+        await Response()(scope, receive, send)
+
+    async with serving(receiver) as url:
+        names = ("dead", "silent", "good")
+        webhooks = {name: EventWebhook(f"{url}/{name}", NEW, private=True) for name in names}
+        for name, count in zip(names, (60, 60, 1), strict=True):
+            await complete(journal, HOST, count, f"webhook:{name}")
+        async with sending(events_database, journal, settings, webhooks=webhooks):
+            with anyio.fail_after(DEADLINE_S):
+                await heard.wait()
+    assert len(dead) < 60
+
+
 async def test_a_tenant_without_completions_at_work_has_the_next_place(
     journal: Journal,
     events_database: DatabaseSettings,
