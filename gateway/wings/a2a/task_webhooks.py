@@ -6,6 +6,7 @@ events, so that nothing is lost with a process.
 
 import logging
 import os
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from uuid import uuid4
@@ -30,8 +31,9 @@ from schemas.masking import MASK
 log = logging.getLogger("toolgate.a2a")
 
 LEASE_S = 60.0
-BATCH = 20  # webhooks that a process sends to at the same time
-OF_OWNER = 5  # of them of one principal, at all nodes
+# Webhooks that a process sends to at the same time, and those of a tenant among them; and those of
+# one principal at all nodes.
+AT_ONCE, OF_TENANT, OF_OWNER = 100, 20, 5
 FIRST_S, LONGEST_S = 1.0, 3600.0  # between attempts
 TOKEN_HEADER = "X-A2A-Notification-Token"  # noqa: S105 - the name of a header
 NONCE_BYTES = 12
@@ -51,15 +53,20 @@ class DueWebhook:
 
 
 _CLAIM = sql.SQL(
-    "WITH owned AS (SELECT p.host_id, p.task_id, p.config_id, p.due_ts, t.owner,"
+    "WITH here AS (SELECT * FROM unnest(%(hosts)s::uuid[], %(counts)s::int[]) AS h(host_id, rows)),"
+    " owned AS (SELECT p.host_id, p.task_id, p.config_id, p.due_ts, t.owner,"
     " coalesce(p.lease_ts >= statement_timestamp(), false) AS held"
     " FROM a2a_push_t p JOIN a2a_task_t t USING (host_id, task_id)"
     " WHERE p.due_ts <= statement_timestamp()),"
     # those that are held have the first turns of their owner
     " turns AS (SELECT *, row_number() OVER (PARTITION BY host_id, owner"
     " ORDER BY held DESC, due_ts) AS turn FROM owned),"
-    " due AS MATERIALIZED (SELECT host_id, task_id, config_id FROM turns"
-    " WHERE NOT held AND turn <= %(of_owner)s ORDER BY turn, due_ts LIMIT %(limit)s)"
+    # those that this process sends have the first turns of their tenant
+    " next AS (SELECT *, row_number() OVER (PARTITION BY host_id ORDER BY turn, due_ts)"
+    " + coalesce((SELECT rows FROM here WHERE here.host_id = turns.host_id), 0) AS tenant_turn"
+    " FROM turns WHERE NOT held AND turn <= %(of_owner)s),"
+    " due AS MATERIALIZED (SELECT host_id, task_id, config_id FROM next"
+    " WHERE tenant_turn <= %(of_tenant)s ORDER BY tenant_turn, turn, due_ts LIMIT %(limit)s)"
     " UPDATE a2a_push_t AS r SET fence = r.fence + 1,"
     " since_ts = coalesce(r.since_ts, clock_timestamp()),"
     " lease_ts = clock_timestamp() + make_interval(secs => %(lease)s)"
@@ -87,6 +94,7 @@ class Webhooks(Tables):
         self._keys = keys
         self._tasks = tasks
         self._sender = sender
+        self._sending: Counter[str] = Counter()  # by tenant
 
     async def add(self, row: StoredTask, config: PushConfig, version: Version) -> PushConfig:
         """Store a webhook of a task, or change the one of its id. Raises InvalidParameters and
@@ -164,34 +172,47 @@ class Webhooks(Tables):
     async def run(self) -> None:
         """Send what is due, until cancelled."""
         async with anyio.create_task_group() as group:
-            limiter = anyio.CapacityLimiter(BATCH)
             while True:
                 with suppress(*AWAY):
-                    for due in await self._claim(int(BATCH - limiter.borrowed_tokens)):
-                        group.start_soon(self._send_all, due, limiter)
+                    for due in await self._claim(AT_ONCE - self._sending.total()):
+                        self._sending[due.host_id] += 1
+                        group.start_soon(self._send_all, due)
                 await anyio.sleep(self._settings.poll_s)
 
     async def _claim(self, limit: int) -> list[DueWebhook]:
-        return await self._fetch_rows(
-            DueWebhook, _CLAIM, {"limit": limit, "of_owner": OF_OWNER, "lease": LEASE_S}
-        )
+        values = {
+            "hosts": [*self._sending.keys()],
+            "counts": [*self._sending.values()],
+            "limit": limit,
+            "of_tenant": OF_TENANT,
+            "of_owner": OF_OWNER,
+            "lease": LEASE_S,
+        }
+        return await self._fetch_rows(DueWebhook, _CLAIM, values)
 
-    async def _send_all(self, due: DueWebhook, limiter: anyio.CapacityLimiter) -> None:
+    async def _send_all(self, due: DueWebhook) -> None:
         """Send the events that a receiver lacks, one after the other, up to a failure."""
-        async with limiter:
+        try:
             with suppress(*AWAY):  # or its lease ends, and it is sent again
-                try:
-                    with anyio.move_on_after(LEASE_S / 2):
-                        await self._send_in_order(due)
-                except AWAY:
-                    raise
-                except Exception:  # an unreadable row must not end the sender
-                    log.exception("a2a_push_failed", extra={"task": due.task_id})
-                    if due.age_s < self._settings.push_s:
-                        await self._settle(due, due.sent, "Internal error", _pause_s(due))
-                    elif (row := await self._tasks.find(due.host_id, due.task_id)) is not None:
-                        log.warning("a2a_push_given_up", extra={"task": due.task_id})
-                        await self._settle(due, row.number, "Internal error", 0.0)
+                await self._send_until_failure(due)
+        finally:
+            self._sending[due.host_id] -= 1
+            if not self._sending[due.host_id]:
+                del self._sending[due.host_id]
+
+    async def _send_until_failure(self, due: DueWebhook) -> None:
+        try:
+            with anyio.move_on_after(LEASE_S / 2):
+                await self._send_in_order(due)
+        except AWAY:
+            raise
+        except Exception:  # an unreadable row must not end the sender
+            log.exception("a2a_push_failed", extra={"task": due.task_id})
+            if due.age_s < self._settings.push_s:
+                await self._settle(due, due.sent, "Internal error", _pause_s(due))
+            elif (row := await self._tasks.find(due.host_id, due.task_id)) is not None:
+                log.warning("a2a_push_given_up", extra={"task": due.task_id})
+                await self._settle(due, row.number, "Internal error", 0.0)
 
     async def _send_in_order(self, due: DueWebhook) -> None:
         last_sent = due.sent

@@ -1,6 +1,7 @@
 """Webhooks of tasks."""
 
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,12 +19,13 @@ from starlette.routing import Route
 from config.settings import DatabaseSettings
 from gateway.http_client.webhooks import WebhookSender
 from gateway.wings.a2a.task_store import A2ATasks
-from gateway.wings.a2a.task_webhooks import OF_OWNER, DueWebhook, Webhooks
+from gateway.wings.a2a.task_webhooks import OF_OWNER, OF_TENANT, DueWebhook, Webhooks
 from registry.access.secrets import Keys
-from registry.database.postgres import borrow
+from registry.database.postgres import Database, borrow
 from tests.fixtures_database import HOST
 from tests.fixtures_servers import serving
 from tests.wings.a2a.rig import Rig, open_rig, text_message
+from tests.wings.events.drafts import OTHER
 
 pytestmark = pytest.mark.anyio
 
@@ -317,3 +319,32 @@ async def test_a_gateway_without_push_says_so(
         assert answer["error"]["code"] == -32003
         listed = await rig.rpc("ListTaskPushNotificationConfigs", {"taskId": "x"})
         assert listed["error"]["code"] == -32003
+
+
+async def test_webhooks_of_one_tenant_leave_places_to_other_tenants(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    async with open_rig(database_settings, tmp_path) as rig:
+        settings = rig.client.gateway.settings.a2a
+    async with (
+        Database.open(database_settings, wait=False, migrate=False) as database,
+        WebhookSender() as sender,
+    ):
+        async with borrow(database.pool) as connection:
+            for tenant, owners in ((HOST, 30), (OTHER, 1)):
+                await connection.execute(
+                    "WITH tasks AS (INSERT INTO a2a_task_t (host_id, agent, owner, context_id,"
+                    " message_key, caller, work, state, task, status_ts)"
+                    " SELECT %s, 'tck', 'owner ' || n, '', '', '{}', 'ended', '', '', now()"
+                    " FROM generate_series(1, %s) AS n RETURNING host_id, task_id)"
+                    " INSERT INTO a2a_push_t (host_id, task_id, config_id, version, config, sent,"
+                    " due_ts) SELECT host_id, task_id, 'a', '1.0', '', 0, clock_timestamp()"
+                    " FROM tasks",
+                    [tenant, owners],
+                )
+        tasks = A2ATasks(database.pool, "a", 60.0)
+        webhooks = Webhooks(database.pool, settings, keys=Keys(), tasks=tasks, sender=sender)
+        claimed = Counter(due.host_id for due in await webhooks._claim(100))
+        assert claimed == {HOST: OF_TENANT, OTHER: 1}
+        webhooks._sending.update({HOST: OF_TENANT - 1})
+        assert [due.host_id for due in await webhooks._claim(100)] == [HOST]
