@@ -144,15 +144,19 @@ async def unknown_records(
     Records of a clock that is ahead of this one stay on the first pages, and do not count for that.
     `at_least`: records that are enough where none is known yet."""
     records: list[Json] = []
+    seen: list[tuple[str, int]] = []
     async for page in client.pages(SEARCH.id, {**conditions, "limit": PAGE}):
+        seen += map(_place, page)
         records += [record for record in page if _place(record) not in places]
         past = [record for record in page if _is_past(record)]
         is_enough = at_least is not None and len(records) >= at_least
         if past and (is_enough or any(_place(record) in places for record in past)):
             break
     records.reverse()
-    places.update(dict.fromkeys(map(_place, records)))
-    for place in list(places)[:-RECORDS_REMEMBERED]:
+    for place in reversed(seen):  # known ones, too: the first pages keep those of the future
+        places.pop(place, None)
+        places[place] = None
+    for place in list(places)[: -max(RECORDS_REMEMBERED, len(seen))]:
         del places[place]
     return records
 

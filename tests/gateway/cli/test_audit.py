@@ -153,6 +153,26 @@ async def test_followers_find_late_records_behind_future_records(
         assert len(await unknown_records(client, {}, {}, at_least=1)) == 4
 
 
+async def test_followers_print_each_future_record_once(
+    folder: Path,
+    database_settings: DatabaseSettings,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.cli.audit.PAGE", 2)
+    monkeypatch.setattr("gateway.cli.audit.RECORDS_REMEMBERED", 4)
+    settings = replace(load(None, {}), database=database_settings)
+    ahead = datetime(2100, 1, 1, tzinfo=UTC)
+    async with open_operations(settings) as client:
+        await write(database, folder, entry(0), entry(1, recorded_ts=ahead))
+        known: dict[tuple[str, int], None] = {}
+        assert len(await unknown_records(client, {}, known)) == 2
+        for number in range(2, 8):
+            await write(database, folder, entry(number))
+            late = await unknown_records(client, {}, known)
+            assert [record["entry"]["subject"] for record in late] == [f"tool_{number}"]
+
+
 @pytest.mark.parametrize("words", ["audit search", "keys list", "token revoke --sub ada"])
 def test_a_tenant_has_to_be_a_uuid(bare: Toolgate, words: str) -> None:
     ran = bare(*words.split(), "--tenant", "acme")
