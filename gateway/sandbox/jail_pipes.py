@@ -11,6 +11,8 @@ import threading
 import time
 from typing import Any
 
+PIECE = 1 << 16  # characters that are counted at a time
+
 
 class Pipes:
     """Frames over two file descriptors: the length in 4 bytes, big-endian, and JSON."""
@@ -42,9 +44,11 @@ class Pipes:
         return bytes(data)
 
 
-def excess(name: str, size: int, limit: int) -> str:
-    """The error of a text of `size` characters of JSON, which is longer than a frame; else ""."""
-    return f"{name} has {size} characters of JSON, expected at most {limit}" if size > limit else ""
+def excess(name: str, text: str, limit: int) -> str:
+    """The error of a text of JSON that is longer than a frame, in bytes; else ""."""
+    pieces = (text[at : at + PIECE] for at in range(0, len(text), PIECE))  # no second copy
+    size = sum(len(piece.encode("utf-8", "replace")) for piece in pieces)
+    return f"{name} has {size} bytes of JSON, expected at most {limit}" if size > limit else ""
 
 
 class Output(io.TextIOBase):

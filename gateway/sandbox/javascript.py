@@ -54,7 +54,7 @@ class JavaScriptRun:
         except Exception as error:  # of the engine, where there is no memory for one of its own
             text = f"{type(error).__name__}: {error}"[:4000]
             self._end = json.dumps({"end": "failed", "error": text})
-        if problem := excess("the result", len(self._end), self._limit):
+        if problem := excess("the result", self._end, self._limit):
             self._end = json.dumps({"end": "failed", "error": f"LimitReached: {problem}"})
         return f'{{"output": {json.dumps(self._output.text)}, {self._end[1:]}'
 

@@ -104,7 +104,7 @@ class Host(Pipes):
 
     def __init__(self, source: int, target: int) -> None:
         super().__init__(source, target)
-        self.limit = 0  # characters of the arguments of a call, and of the result
+        self.limit = 0  # bytes of the arguments of a call, and of the result
         self._number = 0
         self.open: dict[int, Call] = {}
         self.calls: list[Call] = []
@@ -118,7 +118,7 @@ class Host(Pipes):
         """The call; its value, where the program does not await and nothing gathers calls. Raises
         TypeError and ValueError for members that JSON does not have."""
         text = encode(members)  # may wait for other calls, and may fail: then nothing is asked
-        if error := excess("the call", len(text), self.limit):
+        if error := excess("the call", text, self.limit):
             raise LimitReached(error, str(members.get("name", do)))
         with self.lock:
             self._number += 1
@@ -540,7 +540,7 @@ class Run:
         elif not isinstance(value, Pages):
             value = self._loop.run_until_complete(asyncio.ensure_future(value, loop=self._loop))
         text = encode(value)
-        if error := excess("the result", len(text), self._host.limit):
+        if error := excess("the result", text, self._host.limit):
             raise LimitReached(error)
         return json.loads(text)
 

@@ -57,11 +57,13 @@ async def test_forged_frames_reach_nothing_beyond_the_tools(shop: CodeShop) -> N
 
 async def test_frames_are_bounded(shop: CodeShop) -> None:
     end = await shop.run("'x' * (9 * 2**20)")
-    assert "the result has 9437186 characters of JSON, expected at most 2097152" in end["error"]
+    assert "the result has 9437186 bytes of JSON, expected at most 2097152" in end["error"]
     end = await shop.run("tools.get_item(id='x' * (9 * 2**20))")
-    assert "the call has 9437245 characters of JSON, expected at most" in end["error"]
+    assert "the call has 9437245 bytes of JSON, expected at most" in end["error"]
     end = await shop.run("'ä' * (2**21 - 2)")
-    assert "is too long" in end["error"]
+    assert "the result has 4194302 bytes of JSON, expected at most 2097152" in end["error"]
+    end = await shop.run("tools.get_item(id='ä' * (2**21 - 99))")
+    assert "the call has 4194" in end["error"]
     many = (
         "async def ask(i): return await tools.get_item(id='x' * 1_000_000)\n"
         "await asyncio.gather(*map(ask, range(40)), return_exceptions=True)"
@@ -73,7 +75,7 @@ async def test_frames_are_bounded(shop: CodeShop) -> None:
 
 async def test_a_result_that_takes_all_memory_names_its_limit(shop: CodeShop) -> None:
     end = await shop.run("'x' * 50_000_000")
-    assert "the result has 50000002 characters of JSON, expected at most" in end["error"]
+    assert "the result has 50000002 bytes of JSON, expected at most" in end["error"]
     end = await shop.run("['x' * 10_000_000] * 30")
     assert "MemoryError: more memory than a run has (code.memory_bytes)" in end["error"]
 
