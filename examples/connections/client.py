@@ -30,7 +30,10 @@ async def connect(link: str, login: Login, secret: str | None) -> None:
     """The person's part."""
     if secret is None:
         webbrowser.open(link)
-        await asyncio.to_thread(input, "Press Enter when it is connected. ")
+        try:
+            await asyncio.to_thread(input, "Press Enter when it is connected. ")
+        except EOFError as error:
+            raise EOFError("expected a terminal, or --there SECRET") from error
     else:
         await login.fill_in(link, secret)
 

@@ -40,6 +40,10 @@ class LoginRefused(Exception):
     """The pages let nobody in with these credentials."""
 
 
+# `EOFError`: a question without a terminal
+MENDABLE = (LoginRefused, EOFError, httpx2.ConnectError, MCPError)
+
+
 class Memory:
     """Where a program would keep what it must not lose, under lock and key."""
 
@@ -150,7 +154,7 @@ def run(program: Coroutine[Any, Any, None]) -> None:
     try:
         asyncio.run(program)
     except ExceptionGroup as group:
-        error: Exception | None = group.subgroup((LoginRefused, httpx2.ConnectError, MCPError))
+        error: Exception | None = group.subgroup(MENDABLE)
         if error is None:
             raise
         while isinstance(error, ExceptionGroup):

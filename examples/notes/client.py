@@ -1,11 +1,12 @@
 """What an agent sees of two MCP servers behind the gateway, in either era, and how it is asked."""
 
-import asyncio
 import sys
 from typing import Any
 
 from mcp import Client
 from mcp_types import ElicitResult
+
+from examples.login.client import run
 
 
 async def answer(_context: Any, question: Any) -> ElicitResult:
@@ -26,4 +27,4 @@ async def main(url: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1] if sys.argv[1:] else "http://127.0.0.1:8765/mcp"))
+    run(main(sys.argv[1] if sys.argv[1:] else "http://127.0.0.1:8765/mcp"))

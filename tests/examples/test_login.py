@@ -2,12 +2,14 @@
 company's provider."""
 
 import asyncio
+import io
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from config.settings import DatabaseSettings
+from examples.connections.client import connect
 from examples.login.client import Login, LoginRefused, run
 from tests.documentation.walk import BLOCK, Block, walking
 from tests.examples.conftest import ROOT, python
@@ -43,7 +45,7 @@ async def refuse_login() -> None:
         group.create_task(Login("ann:wrong").fill_in("", ""))
 
 
-@pytest.mark.parametrize("client", ["login/client.py", "client.py"])
+@pytest.mark.parametrize("client", ["login/client.py", "notes/client.py", "client.py"])
 def test_clients_say_in_a_sentence_that_no_gateway_answers(client: str) -> None:
     ran = subprocess.run(
         python(str(ROOT / "examples" / client), "http://127.0.0.1:9/mcp"),
@@ -60,3 +62,17 @@ def test_refused_credentials_are_told_in_a_sentence(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Login, "fill_in", lets_nobody_in)
     with pytest.raises(SystemExit, match="lets nobody in"):
         run(refuse_login())
+
+
+async def connect_by_hand() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(connect("", Login(None), None))
+
+
+def test_an_account_that_no_terminal_confirms_is_told_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("webbrowser.open", lambda _link: False)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with pytest.raises(SystemExit, match="expected a terminal, or --there SECRET"):
+        run(connect_by_hand())
