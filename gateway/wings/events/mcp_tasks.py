@@ -119,7 +119,10 @@ class Tasks:
             return tool.definition is None or not relays_tasks(catalog.servers.get(tool.source))
         meta = params.get("_meta")
         asks = isinstance(meta, dict) and meta.get(TASK_MEMBER) is True
-        named = not facts.relayed and matches(tool.name, self.settings.tasks)
+        patterns = self.settings.tasks
+        if facts.relayed:  # it may ask its client what a task cannot answer: it has to be named
+            patterns = tuple(pattern for pattern in patterns if pattern != "*")
+        named = matches(tool.name, patterns)
         return asks or facts.lasts or named
 
     async def _begin(

@@ -44,10 +44,15 @@ async def painting(settings: Settings, painter: Painter, **changes: Any) -> Asyn
 
 
 async def modern(
-    client: Client, method: str, capabilities: Mapping[str, Any] = ELICITATION, **params: Any
+    client: Client,
+    method: str,
+    capabilities: Mapping[str, Any] = ELICITATION,
+    *,
+    asks_task: bool = True,
+    **params: Any,
 ) -> Any:
     knows = {**capabilities, "extensions": {EXTENSION: {}}}
-    meta = {**META, CAPABILITIES: knows, "toolgate/task": True}
+    meta = {**META, CAPABILITIES: knows, "toolgate/task": asks_task}
     sent = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
     sent["Mcp-Name"] = params.get("name") or params.get("taskId") or ""
     request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
@@ -55,9 +60,10 @@ async def modern(
     return answer
 
 
-async def paint(client: Client, capabilities: Mapping[str, Any] = ELICITATION) -> Any:
+async def paint(client: Client, capabilities: Any = ELICITATION, *, asks_task: bool = True) -> Any:
     """The answer to a call that asks for a colour, which may be a task."""
-    return await modern(client, "tools/call", capabilities, name="paint", arguments={})
+    call = {"name": "paint", "arguments": {}}
+    return await modern(client, "tools/call", capabilities, asks_task=asks_task, **call)
 
 
 async def begin(client: Client) -> str:
@@ -126,6 +132,13 @@ async def has_no_questions(client: Client) -> bool:
     async with borrow(pool) as connection:
         rows = await connection.execute("SELECT count(*) FROM invocation_question_t")
         return await rows.fetchall() == [(0,)]
+
+
+async def test_a_pattern_names_tools_of_mcp_servers_that_become_tasks(settings: Settings) -> None:
+    expected = {("*",): "input_required", ("*", "pai*"): "task"}
+    for patterns, kind in expected.items():
+        async with painting(settings, Painter(), tasks=patterns) as client:
+            assert (await paint(client, asks_task=False))["result"]["resultType"] == kind
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
