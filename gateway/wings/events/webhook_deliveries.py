@@ -32,7 +32,7 @@ ORDER BY seq DESC LIMIT %(limit)s
 """
 # The three days of attempts begin again. A delivery that is being sent goes on, and those that wait
 # for their first attempt are left out of "all", so that a further request takes the next ones. What
-# cannot be sent takes no place: its invocation is gone, or runs again.
+# cannot be sent takes no place: its invocation is gone, erased, or runs again.
 _RESEND: LiteralString = """
 WITH picked AS MATERIALIZED (
     SELECT outbox_id FROM outbox_t AS o
@@ -41,8 +41,8 @@ WITH picked AS MATERIALIZED (
         AND CASE WHEN %(ids)s::uuid[] IS NULL
             THEN status = 'FAILED' OR (status = 'PENDING' AND attempt > 0)
             ELSE outbox_id = ANY (%(ids)s) END
-        AND (SELECT finished_ts IS NOT NULL FROM invocation_v AS i WHERE i.host_id = %(host)s
-            AND i.invocation_id = o.invocation_id LIMIT 1)
+        AND (SELECT finished_ts IS NOT NULL AND arguments::text <> 'null' FROM invocation_v AS i
+            WHERE i.host_id = %(host)s AND i.invocation_id = o.invocation_id LIMIT 1)
     ORDER BY seq LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 UPDATE outbox_t SET status = 'PENDING', attempt = 0, created_ts = now(), due_ts = now(),
     finished_ts = NULL, error = NULL

@@ -470,6 +470,11 @@ async def test_deliveries_without_an_invocation_take_no_place_of_redeliveries(
         ):
             request = OperationInput(Principal("ada", HOST), names, query=None, body=body)
             assert [*(await deliveries.redeliver(request)).ids] == expected
+        assert await journal.erase(HOST, "ada") == 2
+        request = OperationInput(
+            Principal("ada", HOST), names, query=None, body=Redelivery(tuple(ids))
+        )
+        assert (await deliveries.redeliver(request)).count == 0
 
 
 async def test_forms_of_a_webhook_lead_back_and_show_a_refused_test_event(
