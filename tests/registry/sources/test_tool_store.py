@@ -403,6 +403,24 @@ async def test_parameters_are_derived_from_the_schema(store: ToolStore, database
     assert await rows(database, "SELECT name, param_type FROM tool_param_t") == [("n", "any")]
 
 
+async def test_parameters_of_a_large_schema_are_derived_in_one_pass(
+    store: ToolStore, database: Database
+) -> None:
+    """A pass over the whole schema for each property took minutes, for which imports waited."""
+    definitions = {f"D{number}": {"type": "array", "title": "x" * 1000} for number in range(2000)}
+    schema = {
+        "type": "object",
+        "properties": {
+            f"p{number}": {"$ref": f"#/$defs/D{number}"} for number in range(len(definitions))
+        },
+        "$defs": definitions,
+    }
+    with anyio.fail_after(30):
+        await save(store, draft("a", input_schema=schema))
+    types = "SELECT param_type, count(*) FROM tool_param_t GROUP BY param_type"
+    assert await rows(database, types) == [("array", len(definitions))]
+
+
 async def test_columns_derived_from_the_binding_follow_its_changes(
     store: ToolStore, database: Database
 ) -> None:
