@@ -270,14 +270,16 @@ class SearchRun:
         path: Path = "lexical" if vectors is None else part.path
         if path == "lexical" and not part.proposed:
             return []
+        sentences = max(len(queries) - 1, 0)
         shape = Shape(
             self._narrowed,
             vectors=None if path == "lexical" else path,
-            sentences=max(len(queries) - 1, 0),
+            # an exact comparison computes each cosine of all documents
+            sentences=statements.places(sentences) if path == "hnsw" else sentences,
             indexed=self._predicate if path == "hnsw" else None,
             usage=self._settings.feedback and vectors is not None,
         )
-        share = max(self._reach // max(shape.sentences, 1), 2 * self._query.limit)
+        share = max(self._reach // max(sentences, 1), 2 * self._query.limit)
         ef = effort(self._settings.hnsw_ef, words.docs, self._reach)
         planner = self._scans if path == "exact" else LOOKUPS
         values = {
@@ -291,6 +293,7 @@ class SearchRun:
             "idfs": idfs(words.all, words.docs),
             "average": words.average,
             "usage_share": self._settings.feedback_share,
+            **dict.fromkeys(f"q{n}" for n in range(sentences + 1, shape.sentences + 1)),
             **{f"q{n}": HalfVector.of(row) for n, row in enumerate(queries)},
         }
         rows = await transaction.rows(planner, statements.candidates(shape), values)

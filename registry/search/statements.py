@@ -18,6 +18,7 @@ from registry.search.word_selection import K1, B
 
 USED_ABOVE = 0.4  # cosine to queries that a tool was used for, from which they count
 WHOLE = 0.3  # of a cosine, where there are sentences: the rest is that of the best of them
+PLACES = 8  # of sentences in one statement: a shorter query leaves places NULL
 
 # A row for each word of the query, and one, with the empty word, for all documents. The last word,
 # half typed, stands for the most frequent words with that prefix.
@@ -107,9 +108,15 @@ class Shape:
 
     narrowed: Fragment | None = None  # condition on search_doc_t AS doc
     vectors: Literal["exact", "hnsw"] | None = None
-    sentences: int = 0  # vectors besides that of the whole query
+    sentences: int = 0  # places of vectors besides that of the whole query; see `places`
     indexed: Fragment | None = None  # hnsw: the predicate of the index, without parameters
     usage: bool = False
+
+
+def places(sentences: int) -> int:
+    """Places of vectors in a statement for so many sentences: few numbers, since each connection
+    plans each statement once, and that takes longer than running it."""
+    return -(-sentences // PLACES) * PLACES
 
 
 @lru_cache(maxsize=64)
@@ -153,7 +160,8 @@ def candidates(shape: Shape) -> bytes:
     sentences, the cosines to each.
 
     With an index, which keeps %(ef)s candidates, sentences propose %(share)s of %(sentence_ef)s
-    each besides: the neighbours of a single sentence.
+    each besides: the neighbours of a single sentence. Their places beyond those of the query are
+    NULL: nothing is read for them.
     """
     parts = {None: _worded_only, "exact": _exact, "hnsw": _index_clauses}[shape.vectors](shape)
     return compose(
@@ -259,47 +267,73 @@ def _index_clauses(shape: Shape) -> list[sql.Composed]:
     )
     if shape.usage:
         others += sql.SQL(" UNION {usage}").format(usage=_usage_clause(shape))
-    scans = sql.SQL(" UNION ").join(_near(shape, n) for n in range(shape.sentences + 1))
+    each_near, each_vector = _NOTHING, _NOTHING
+    if shape.sentences:
+        each_near, each_vector = sql.SQL(", near.cosines"), _found_cosines(shape)
     return [
-        sql.SQL("near AS MATERIALIZED ({scans})").format(scans=scans),
+        sql.SQL("near AS MATERIALIZED ({near})").format(near=_near(shape)),
         sql.SQL("""candidate AS MATERIALIZED (
-            SELECT {shown}, near.cosine FROM near CROSS JOIN LATERAL (
+            SELECT {shown}, near.cosine{each_near} FROM near CROSS JOIN LATERAL (
                 {docs} AND doc.entity_id = near.entity_id OFFSET 0
             ) AS doc
             UNION ALL
-            SELECT {shown}, {cosine}
+            SELECT {shown}, {cosine}{each_vector}
             FROM ({others}) AS doc LEFT JOIN entity_embedding_t AS vector ON {ready}
             WHERE NOT EXISTS (SELECT FROM near WHERE near.entity_id = doc.entity_id)
         )""").format(
-            shown=_FIELDS, docs=_DOCS, cosine=_looked_up(shape), others=others, ready=_ready("doc")
+            shown=_FIELDS,
+            each_near=each_near,
+            docs=_DOCS,
+            cosine=_looked_up(shape),
+            each_vector=each_vector,
+            others=others,
+            ready=_ready("doc"),
         ),
     ]
 
 
-def _near(shape: Shape, n: int) -> sql.Composed:
-    """Statement of the entities near the vector of this number, in the order of the index.
+def _near(shape: Shape) -> sql.Composed:
+    """Statement of the entities near each vector of the query, read in the order of the index.
 
     The filter is evaluated per entity, in a subquery that cannot become a join: a join might sort
-    all of them. The scan begins after `effort` is set: sentences need few candidates, and scan few.
+    all of them. A scan begins after its `effort` is set: sentences need few candidates, and scan
+    few.
     """
-    ef, limit = map(sql.Placeholder, ("sentence_ef", "share") if n else ("ef", "reach"))
-    return sql.SQL("""(
-        SELECT near.* FROM (
-            SELECT set_config('hnsw.ef_search', {ef}, true) AS value
-        ) AS effort CROSS JOIN LATERAL (
-            SELECT vector.entity_id, {cosine} AS cosine
-            FROM entity_embedding_t AS vector
-            WHERE {indexed} AND {findable} AND effort.value <> ''
-            ORDER BY {whole} <#> {query}
-            LIMIT {limit}
-        ) AS near)""").format(
-        ef=ef,
+    scans = [_scan(n) for n in range(shape.sentences + 1)]
+    distinct, cosines = _NOTHING, _NOTHING
+    if shape.sentences:
+        distinct = sql.SQL("DISTINCT ON (vector.entity_id)")
+        cosines = sql.SQL(", {cosines} AS cosines").format(cosines=_cosines(shape))
+    return sql.SQL("""
+        SELECT {distinct} vector.entity_id, {cosine} AS cosine{cosines}
+        FROM (VALUES {scans}) AS scan (ef, reach, query) CROSS JOIN LATERAL (
+            SELECT vector.* FROM (
+                SELECT set_config('hnsw.ef_search', scan.ef, true) AS value
+            ) AS effort CROSS JOIN LATERAL (
+                SELECT vector.entity_id, vector.embedding
+                FROM entity_embedding_t AS vector
+                WHERE {indexed} AND {findable} AND effort.value <> ''
+                ORDER BY {whole} <#> {query}
+                LIMIT scan.reach
+            ) AS vector
+        ) AS vector
+        WHERE scan.query IS NOT NULL""").format(
+        distinct=distinct,
         cosine=_looked_up(shape),
+        cosines=cosines,
+        scans=sql.SQL(", ").join(scans),
         indexed=shape.indexed or _NOTHING,
         findable=_findable(shape, "vector"),
         whole=half_vector(sql.SQL("vector.embedding")),
-        query=half_vector(_query_vector(n)),
-        limit=limit,
+        query=half_vector(sql.SQL("scan.query")),
+    )
+
+
+def _scan(n: int) -> sql.Composed:
+    """Scan of the index for the vector of this number: its effort, its rows, its vector."""
+    ef, reach = map(sql.Placeholder, ("sentence_ef", "share") if n else ("ef", "reach"))
+    return sql.SQL("({ef}, {reach}::bigint, {query})").format(
+        ef=ef, reach=reach, query=_query_vector(n)
     )
 
 
@@ -334,13 +368,14 @@ def _query_vector(n: int) -> sql.Composed:
 
 def _cosine(table: str, sentences: int) -> sql.Composed:
     """Cosine of vectors of length 1: a weighted sum of that of the whole query and, with more
-    weight, that of the best sentence. `<#>` is the negative inner product."""
+    weight, that of the best sentence. `<#>` is the negative inner product, whose operands have one
+    type."""
     column = sql.Identifier(table, "embedding")
     distance = sql.SQL("({column} <#> {query})").format(column=column, query=_query_vector(0))
     if not sentences:
         return sql.SQL("-{whole}").format(whole=distance)
     each = sql.SQL(", ").join(
-        sql.SQL("{column} <#> {query}").format(column=column, query=_query_vector(n))
+        sql.SQL("{column} <#> {query}").format(column=column, query=sql.Placeholder(f"q{n}"))
         for n in range(1, sentences + 1)
     )
     return sql.SQL("-({whole_share} * {whole} + {rest_share} * least({each}))").format(
@@ -348,16 +383,31 @@ def _cosine(table: str, sentences: int) -> sql.Composed:
     )
 
 
-def _sentences(shape: Shape) -> sql.Composable:
-    if not shape.sentences:
-        return _NOTHING
+def _cosines(shape: Shape) -> sql.Composed:
+    """The cosines of one `vector` to the sentences of the query."""
     each = sql.SQL(", ").join(
-        sql.SQL("-(vector.embedding <#> {query})").format(query=_query_vector(n))
+        sql.SQL("-(vector.embedding <#> {query})").format(query=sql.Placeholder(f"q{n}"))
         for n in range(1, shape.sentences + 1)
     )
-    return sql.SQL(
-        ", (SELECT ARRAY[{each}] FROM entity_embedding_t AS vector WHERE {ready})"
-    ).format(each=each, ready=_ready("doc"))
+    return sql.SQL("array_remove(ARRAY[{each}], NULL)").format(each=each)
+
+
+def _found_cosines(shape: Shape) -> sql.Composed:
+    """Cosines of a `vector` that may be missing to the sentences: NULL then."""
+    return sql.SQL(", CASE WHEN vector.entity_id IS NOT NULL THEN {cosines} END").format(
+        cosines=_cosines(shape)
+    )
+
+
+def _sentences(shape: Shape) -> sql.Composable:
+    """The cosines of a candidate to the sentences, which the scans of an index have read."""
+    if not shape.sentences:
+        return _NOTHING
+    if shape.vectors == "hnsw":
+        return sql.SQL(", doc.cosines")
+    return sql.SQL(", (SELECT {cosines} FROM entity_embedding_t AS vector WHERE {ready})").format(
+        cosines=_cosines(shape), ready=_ready("doc")
+    )
 
 
 def _usage_cosine(shape: Shape) -> sql.Composed:

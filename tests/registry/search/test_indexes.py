@@ -4,24 +4,28 @@ import re
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
+from uuid import UUID
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from registry.database.postgres import Database
+from config.settings import DatabaseSettings
+from registry.database.postgres import Database, borrow
 from registry.embedding.embedder import Vectors
 from registry.embedding.texts import sentences
 from registry.embedding.vectors import with_whole
 from registry.search import Filters, Search, SearchQuery, SearchResult, ToolsetFilter
-from registry.search.indexes import LOCK, ensure_indexes
+from registry.search.indexes import LOCK, ensure_indexes, predicate
 from registry.search.search_run import effort
+from registry.search.statements import PLACES, Shape, candidates
 from tests.registry.search.finding import SETTINGS
 from tests.registry.search.large import Tenant, tenant
 from tests.registry.search.meaning import MODEL, embed_tools, store_vectors
 
 pytestmark = pytest.mark.anyio
 
+PARSED_ONCE_BYTES = 4096  # of a statement whose parsed form psycopg keeps
 LIMIT = 300  # `search.exact_limit` here
 OWN = replace(SETTINGS, exact_limit=LIMIT, query_timeout_s=60.0)
 
@@ -200,6 +204,31 @@ async def test_sentences_of_a_query_find_tools_by_the_index(
         found = await search.run(SearchQuery(text, 5, "dense", Filters(large.host_id)))
         assert found.path == "hnsw"
         assert [hit.id for hit in found.hits] == [ids[one] for one in best]
+
+
+async def test_queries_of_several_sentences_share_one_prepared_statement(
+    database: Database, database_settings: DatabaseSettings
+) -> None:
+    large = await tenant(database, 1, 900)
+    await ensure_indexes(database, LIMIT)
+    rows = np.stack(list(large.vectors.values())).astype(np.float32)
+    single_settings = replace(database_settings, pool_max=1)
+    async with Database.open(single_settings, wait=False, migrate=False) as single:
+        for count in (2, 3, 8):
+            search = Search(lambda: single.pool, partial(_several, rows[:count]), OWN)
+            query = SearchQuery("Do this thing. " * count, 5, "dense", Filters(large.host_id))
+            assert (await search.run(query)).path == "hnsw"
+        async with borrow(single.pool) as connection:
+            cursor = await connection.execute(
+                "SELECT FROM pg_prepared_statements WHERE position('near AS' IN statement) > 0"
+            )
+            assert cursor.rowcount == 1
+
+
+def test_psycopg_parses_the_statement_of_several_sentences_once() -> None:
+    indexed = predicate(str(UUID(int=1)), "tool", MODEL)
+    statement = candidates(Shape(vectors="hnsw", sentences=PLACES, indexed=indexed))
+    assert len(statement) <= PARSED_ONCE_BYTES
 
 
 async def test_words_find_beside_the_index(database: Database) -> None:
