@@ -2,10 +2,12 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from mcp import Client as OfficialClient
 from msgspec.structs import replace
 
 from config.settings import Settings
@@ -26,6 +28,7 @@ from tests.wings.events.rig import EXTENSION, invoke_skill, wait_for_end, with_e
 
 pytestmark = pytest.mark.anyio
 
+ROOT = Path(__file__).parents[3]
 LEGACY = "2025-11-25"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 ELICITATION: dict[str, Any] = {"elicitation": {}}
@@ -139,6 +142,30 @@ async def test_a_pattern_names_tools_of_mcp_servers_that_become_tasks(settings: 
     for patterns, kind in expected.items():
         async with painting(settings, Painter(), tasks=patterns) as client:
             assert (await paint(client, asks_task=False))["result"]["resultType"] == kind
+
+
+async def test_the_extension_of_the_chapter_answers_questions(settings: Settings) -> None:
+    """docs/events.md has it, for the official client."""
+    chapter = (ROOT / "docs/events.md").read_text().partition("## Tasks of MCP")[2]
+    namespace: dict[str, Any] = {"__name__": __name__}
+    exec(chapter.partition("```python\n")[2].partition("```")[0], namespace)
+
+    async def ask(question: dict[str, Any]) -> dict[str, Any]:
+        assert question["requestedSchema"] == FORM
+        return RED
+
+    async def show_form(context: Any, params: Any) -> Any:
+        raise AssertionError("the question is one of a task")
+
+    namespace["ask"] = ask
+    async with (
+        painting(settings, Painter(), tasks=("paint",)) as gateway,
+        OfficialClient(
+            f"{gateway.url}/mcp", extensions=[namespace["Tasks"]()], elicitation_callback=show_form
+        ) as client,
+    ):
+        result = await client.call_tool("paint", {})
+        assert result.content[0].text == "accept red"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
