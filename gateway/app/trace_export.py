@@ -98,6 +98,10 @@ class TraceExport:
                 except asyncio.CancelledError:
                     finished_spans.extendleft(reversed(batch))  # for `close`
                     raise
+                except Exception:  # of a span that cannot be encoded: the next batch goes on
+                    log.exception("spans_not_encoded", extra={"count": len(batch)})
+                    self.sampler.failed += len(batch)
+                    continue
                 if status == HTTPStatus.OK:
                     self.sampler.exported += len(batch)
                     continue

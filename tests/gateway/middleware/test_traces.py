@@ -389,6 +389,18 @@ async def test_spans_wait_for_a_collector_that_is_away(collector: Collector) -> 
     assert subject.failed == 2
 
 
+async def test_a_span_that_cannot_be_encoded_does_not_end_the_export(collector: Collector) -> None:
+    subject = sampler(ratio=1.0)
+    export = TraceExport(replace(DEFAULTS, endpoint=collector.url), Resource({}), subject)
+    await serve(subject, method="first")
+    subject.finished[0].own_attributes = {"toolgate.source": "\ud800"}  # no UTF-8
+    await export.flush()
+    assert (len(subject.finished), subject.exported, subject.failed) == (0, 0, 1)
+    await serve(subject, method="second")
+    await export.flush()
+    assert [span.name for span in collector.spans] == ["second"]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
