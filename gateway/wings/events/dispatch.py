@@ -211,6 +211,7 @@ class Dispatch:
         try:
             with running.scope:
                 report = await self._outcome_of(delivery)
+            self._questions.end_waits(delivery)
             if running.why != "lost":
                 await self._settle(running, report)
             if delivery.order_key is not None:  # the next one of its key may run now

@@ -10,7 +10,7 @@ the call is made again, it finds the answers that were given.
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import anyio
@@ -90,19 +90,31 @@ class QuestionStore(Tables):
     async def answer(self, host_id: str, id_: str, answers: Mapping[str, Json]) -> int:
         """Store the first answer to each question; how many are."""
         return await self._execute(
-            "UPDATE invocation_question_t q SET answer = a.value"
-            " FROM json_each(%(answers)s::json) AS a"
+            "UPDATE invocation_question_t q SET answer = a.value::json"
+            " FROM unnest(%(keys)s::text[], %(answers)s::text[]) AS a(key, value)"
             " WHERE q.host_id = %(host)s AND q.invocation_id = %(id)s AND q.question_key = a.key"
             " AND q.answer IS NULL",
-            {"host": host_id, "id": id_, "answers": msgspec.json.encode(answers).decode()},
+            {
+                "host": host_id,
+                "id": id_,
+                "keys": list(answers),
+                "answers": [msgspec.json.encode(answer).decode() for answer in answers.values()],
+            },
         )
 
     async def withdraw(self, delivery: Delivery, key: str) -> None:
-        """Ask a question no longer, unless it has an answer."""
+        """Ask a question no longer, unless it has an answer, or a later attempt asks it."""
         await self._execute(
-            "DELETE FROM invocation_question_t WHERE host_id = %s AND invocation_id = %s"
-            " AND question_key = %s AND answer IS NULL",
-            [delivery.host_id, delivery.invocation_id, key],
+            "DELETE FROM invocation_question_t q USING invocation_t i"
+            " WHERE q.host_id = %(host)s AND q.invocation_id = %(id)s AND q.question_key = %(key)s"
+            " AND q.answer IS NULL AND i.host_id = q.host_id AND i.invocation_id = q.invocation_id"
+            " AND i.fence = %(fence)s",
+            {
+                "host": delivery.host_id,
+                "id": delivery.invocation_id,
+                "key": key,
+                "fence": delivery.fence,
+            },
         )
 
     async def remove(self, delivery: Delivery) -> None:
@@ -134,6 +146,7 @@ class TaskQuestions:
         self._answers: dict[str, anyio.Event] = {}  # by invocation
         self._waiting: Counter[tuple[str, str, int]] = Counter()  # questions of each delivery
         self._principals: dict[tuple[str, str, int], str] = {}  # of the deliveries that wait
+        self._scopes: dict[tuple[str, str, int], set[anyio.CancelScope]] = {}  # of their waits
 
     def hear(self, notice: Notice) -> None:
         if notice is RESYNC:
@@ -164,7 +177,7 @@ class TaskQuestions:
 
     async def _ask(self, delivery: Delivery, principal: str, key: str, question: Json) -> Json:
         """The answer to a question; that it is cancelled if nobody answers in time."""
-        if not is_askable(question.get("requestedSchema")):
+        if not is_askable(question.get("requestedSchema")) or self._is_too_large(question):
             return CANCELLED
         try:
             with self._place(delivery, principal) as is_free:
@@ -181,8 +194,9 @@ class TaskQuestions:
     async def _wait_for_answer(self, delivery: Delivery, key: str) -> Json:
         while True:
             answered = self._answers.setdefault(delivery.invocation_id, anyio.Event())
-            if (answer := await self._store.answer_to(delivery, key)) is not None:
-                return answer
+            with suppress(*DATABASE_ERRORS):  # it may be back before the time is over
+                if (answer := await self._store.answer_to(delivery, key)) is not None:
+                    return answer
             with anyio.move_on_after(LOOK_S):
                 await answered.wait()
 
@@ -200,14 +214,19 @@ class TaskQuestions:
             return
         self._waiting[delivery.key] += 1
         self._principals[delivery.key] = principal
+        scope = anyio.CancelScope()
+        self._scopes.setdefault(delivery.key, set()).add(scope)
         self._freed()
         try:
-            yield True
+            with scope:
+                yield True
         finally:
+            self._scopes[delivery.key].discard(scope)
             self._waiting[delivery.key] -= 1
             if not self._waiting[delivery.key]:
                 del self._waiting[delivery.key], self._principals[delivery.key]
-                self._answers.pop(delivery.invocation_id, None)
+                del self._scopes[delivery.key]
+                self.hear(ANSWERED + delivery.invocation_id)  # another attempt may wait here
 
     async def open_questions(self, host_id: str, ids: Sequence[str]) -> dict[str, dict[str, Json]]:
         """Questions without an answer, by invocation and key."""
@@ -218,17 +237,35 @@ class TaskQuestions:
         of them taken, if one does not fit."""
         questions = (await self._store.open_questions(host_id, [id_])).get(id_, {})
         fitting = {
-            key: check_answer(key, questions[key], answer)
+            key: self.check(key, questions[key], answer)
             for key, answer in answers.items()
             if key in questions
         }
         if fitting and await self._store.answer(host_id, id_, fitting):
             self._say(ANSWERED + id_)
 
+    def check(self, key: str, question: Json, answer: Any) -> Json:
+        """The answer, as the server of the question expects it. Raises InvalidParams."""
+        checked = check_answer(key, question, answer)
+        if self._is_too_large(checked):
+            most = self.settings.payload_bytes
+            text = f"expected at most {most} bytes (events.payload_bytes)"
+            raise InvalidParams(f"inputResponses.{key}: {text}")
+        return checked
+
+    def _is_too_large(self, value: Json) -> bool:
+        return len(msgspec.json.encode(value)) > self.settings.payload_bytes
+
+    def end_waits(self, delivery: Delivery) -> None:
+        """Cancel the questions of a call that is over: a server may have asked outside of it."""
+        for scope in self._scopes.get(delivery.key, ()):
+            scope.cancel()
+
     async def forget(self, delivery: Delivery) -> None:
-        """Remove the questions of a call that has ended."""
+        """Remove the questions of a call that has ended; those that are left grow old."""
         if delivery.key in self.asked:
-            await self._store.remove(delivery)
+            with suppress(*DATABASE_ERRORS):
+                await self._store.remove(delivery)
 
 
 def check_answer(key: str, question: Json, answer: Any) -> Json:
@@ -239,13 +276,16 @@ def check_answer(key: str, question: Json, answer: Any) -> Json:
         raise InvalidParams(f"inputResponses.{key}: expected {text}")
     if action != "accept":
         return {"action": action}
+    content = answer.get("content")
+    if not isinstance(content, dict):
+        raise InvalidParams(f"inputResponses.{key}.content: expected an object")
     try:
-        misfit = find_misfit(question["requestedSchema"], answer.get("content"))
+        misfit = find_misfit(question["requestedSchema"], content)
     except ValueError as error:
         raise InvalidParams(f"inputResponses.{key}: cannot be checked: {error}") from error
     if misfit:
         raise InvalidParams(f"inputResponses.{key}.content: {misfit}")
-    return {"action": action, "content": answer["content"]}
+    return {"action": action, "content": content}
 
 
 def input_requests(questions: Mapping[str, Json]) -> Json:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import psycopg
 import pytest
 from mcp import Client as OfficialClient
 from msgspec.structs import replace
@@ -14,9 +15,16 @@ from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.context import Asker, Principal
 from gateway.operations.stored_callers import StoredCaller
-from gateway.wings.events.invocation_journal import Journal
-from gateway.wings.events.task_questions import TaskQuestions
+from gateway.wings.events.invocation_journal import Delivery, Journal
+from gateway.wings.events.operator_hook import Hooks
+from gateway.wings.events.task_questions import (
+    LOOK_S,
+    QuestionStore,
+    TaskQuestions,
+    check_answer,
+)
 from registry.database.postgres import borrow
+from schemas.errors import InvalidParams
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, META, MODERN, Client, running
 from tests.fixtures_servers import serving
@@ -301,6 +309,129 @@ async def test_attempts_find_answers_of_former_attempts(settings: Settings) -> N
         assert await ask(params) == RED
         await questions.forget(again)
         assert await has_no_questions(client)
+
+
+@asynccontextmanager
+async def asking(settings: Settings) -> AsyncIterator[tuple[Journal, TaskQuestions]]:
+    """The questions of a process without a loop that runs calls."""
+    async with running(with_events(settings, concurrency=0)) as client:
+        pool = client.gateway.feed.pool
+        assert pool is not None
+        events = client.gateway.settings.events
+        questions = TaskQuestions(
+            pool, events, say=lambda notice: questions.hear(notice), freed=lambda: None
+        )
+        yield Journal(pool), questions
+
+
+PARAMS = {"message": "Which colour?", "requestedSchema": FORM}
+ADA = StoredCaller(Principal("ada", HOST), shows_forms=True)
+
+
+async def ask_colour(questions: TaskQuestions, delivery: Delivery) -> Any:
+    ask = questions.asker(delivery, ADA)
+    assert ask is not None
+    return await ask(PARAMS)
+
+
+async def test_a_call_that_ends_frees_places_of_its_questions(settings: Settings) -> None:
+    """Servers over stdio ask outside of the call, which does not cancel their questions."""
+    async with asking(settings) as (journal, questions):
+        id_ = await accept_draft(journal)
+        [delivery] = await claim_calls(journal)
+        with anyio.fail_after(DEADLINE_S):
+            async with anyio.create_task_group() as group:
+                group.start_soon(ask_colour, questions, delivery)
+                await until(lambda: open_key(questions, id_))
+                questions.end_waits(delivery)
+        assert questions.count_waiting() == 0
+        assert await open_key(questions, id_) is None
+
+
+async def test_a_late_attempt_leaves_questions_of_its_successor(settings: Settings) -> None:
+    async with asking(settings) as (journal, questions):
+        id_ = await accept_draft(journal)
+        [late] = await claim_calls(journal)
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask_colour, questions, late)
+            key = await until(lambda: open_key(questions, id_))
+            await journal.release([late.key])
+            [successor] = await claim_calls(journal)
+            group.start_soon(ask_colour, questions, successor)
+            await until(lambda: questions.count_waiting() == 2)
+            questions.end_waits(late)
+            await until(lambda: questions.count_waiting() == 1)
+            await anyio.sleep(0.1)
+            assert await open_key(questions, id_) == key
+            with anyio.fail_after(LOOK_S / 2):
+                await questions.answer(HOST, id_, {str(key): RED})
+                await until(lambda: not questions.count_waiting())
+
+
+async def test_a_question_outlives_an_error_of_the_database(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asking(settings) as (journal, questions):
+        id_ = await accept_draft(journal)
+        [delivery] = await claim_calls(journal)
+        read, failures = QuestionStore.answer_to, [psycopg.OperationalError("away")]
+
+        async def fail_once(store: QuestionStore, delivery: Delivery, key: str) -> Any:
+            if failures:
+                raise failures.pop()
+            return await read(store, delivery, key)
+
+        async def expect_red() -> None:
+            assert await ask_colour(questions, delivery) == RED
+
+        monkeypatch.setattr(QuestionStore, "answer_to", fail_once)
+        async with anyio.create_task_group() as group:
+            group.start_soon(expect_red)
+            key = await until(lambda: open_key(questions, id_))
+            await until(lambda: not failures)
+            await anyio.sleep(0.1)
+            await questions.answer(HOST, id_, {str(key): RED})
+
+
+async def test_an_end_is_stored_although_its_questions_cannot_be_removed(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: Any) -> None:
+        raise psycopg.OperationalError("away")
+
+    monkeypatch.setattr(QuestionStore, "remove", fail)
+    after = []
+
+    async def note(_hooks: Hooks, delivery: Delivery, _end: Any) -> None:
+        after.append(delivery.invocation_id)
+
+    monkeypatch.setattr(Hooks, "after", note)
+    async with painting(settings, Painter()) as client:
+        task_id = await begin(client)
+        [key] = (await task_of(client, task_id, "input_required"))["inputRequests"]
+        await respond(client, task_id, **{key: RED})
+        await task_of(client, task_id, "completed")
+        await until(lambda: after)
+
+
+async def test_answers_have_a_limit_and_may_have_any_character(settings: Settings) -> None:
+    painter = Painter()
+    async with painting(settings, painter, payload_bytes=1000) as client:
+        task_id = await begin(client)
+        [key] = (await task_of(client, task_id, "input_required"))["inputRequests"]
+        large = {"action": "accept", "content": {"colour": "r" * 1000}}
+        error = (await respond(client, task_id, **{key: large}))["error"]
+        assert f"inputResponses.{key}: expected at most 1000 bytes" in error["message"]
+        odd = {"action": "accept", "content": {"colour": "r\0d"}}
+        assert "error" not in await respond(client, task_id, **{key: odd})
+        await task_of(client, task_id, "failed")  # its result repeats NUL, which is not kept
+    assert painter.calls == 2
+
+
+@pytest.mark.parametrize("answer", [{"action": "accept"}, {"action": "accept", "content": [1]}])
+def test_an_accepted_form_has_an_object_as_its_content(answer: Any) -> None:
+    with pytest.raises(InvalidParams, match=r"inputResponses\.q\.content: expected an object"):
+        check_answer("q", {"requestedSchema": {"properties": {}}}, answer)
 
 
 async def open_key(questions: TaskQuestions, id_: str) -> str | None:
