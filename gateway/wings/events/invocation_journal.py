@@ -731,6 +731,10 @@ class Journal(Tables):
                 )
                 blanked += done.rowcount
             await connection.execute(
+                "DELETE FROM invocation_question_t WHERE host_id = %s AND principal_id = %s",
+                [host_id, principal_id],
+            )
+            await connection.execute(
                 "UPDATE invocation_attempt_t a SET error = NULL FROM invocation_v i"
                 " WHERE a.host_id = %(host)s AND i.host_id = %(host)s"
                 " AND a.invocation_id = i.invocation_id AND i.principal_id = %(principal)s",

@@ -393,6 +393,18 @@ async def test_a_question_outlives_an_error_of_the_database(
             await questions.answer(HOST, id_, {str(key): RED})
 
 
+async def test_an_erased_caller_leaves_no_question(settings: Settings) -> None:
+    async with asking(settings) as (journal, questions):
+        id_ = await accept_draft(journal)
+        [delivery] = await claim_calls(journal)
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask_colour, questions, delivery)
+            await until(lambda: open_key(questions, id_))
+            group.cancel_scope.cancel()  # its process ends
+        await journal.erase(HOST, "ada")
+        assert await open_key(questions, id_) is None
+
+
 async def test_an_end_is_stored_although_its_questions_cannot_be_removed(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
