@@ -7,12 +7,14 @@ of a task for input: it answers by tasks/update, or, of 2025-11-25, while it wai
 Not offered: status notifications; clients poll.
 """
 
+import asyncio
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+import anyio
 import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
@@ -32,7 +34,6 @@ from gateway.wings.events.requests_and_views import NewInvocation, seq_of, stamp
 from gateway.wings.events.task_questions import (
     CANCELLED,
     TaskQuestions,
-    check_answer,
     input_requests,
 )
 from gateway.wings.events.wakeups import CANCEL, CompletionWaiters
@@ -200,6 +201,7 @@ class Tasks:
         row = await self._find_invocation(context, request)
         if row is None or not context.revision.tasks:
             return await handle(context, request)
+        alive_at = anyio.current_time()
         while not row.has_ended:
             for key, question in (await self._open_questions(row)).items():
                 await self._ask_client(context, row, key, question)
@@ -208,8 +210,10 @@ class Tasks:
             if ended is None:
                 raise InvalidParams(UNKNOWN)
             row = ended
-            if context.peer is not None and not row.has_ended:
+            is_silent = anyio.current_time() - alive_at >= KEEP_ALIVE_S
+            if context.peer is not None and is_silent and not row.has_ended:
                 await context.peer.keep_alive()
+                alive_at = anyio.current_time()
         members = self._result_of(row, context)
         meta = members.get("_meta")
         upstream_meta = {} if meta is None else decode_members(meta)
@@ -223,11 +227,30 @@ class Tasks:
         if context.session is None or context.peer is None or not shows_forms(context):
             return
         params = {**question, "_meta": {META_RELATED_TASK: {"taskId": row.task_id}}}
+        asking = asyncio.create_task(context.peer.ask(ELICIT, params))
+        closing = asyncio.create_task(self._until_closed(row, key))
         try:
-            answer = check_answer(key, question, await context.peer.ask(ELICIT, params))
+            await asyncio.wait((asking, closing), return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                return
+            answer = self.questions.check(key, question, asking.result())
         except (ClientRequestFailed, InvalidParams):
             answer = CANCELLED
+        finally:
+            for task in (asking, closing):
+                task.cancel()
+            await asyncio.gather(asking, closing, return_exceptions=True)
         await self.questions.answer(row.host_id, row.invocation_id, {key: answer})
+
+    async def _until_closed(self, row: Invocation, key: str) -> None:
+        """Wait until a question has an answer, or its call has ended."""
+        while True:
+            try:
+                current = await self.waits.until_ended(row.host_id, row.invocation_id, QUESTIONS_S)
+                if current is None or key not in await self._open_questions(current):
+                    return
+            except AWAY:
+                await anyio.sleep(QUESTIONS_S)
 
     async def cancel(self, context: Context, request: Request, handle: Handler) -> Any:
         row = await self._find_invocation(context, request)

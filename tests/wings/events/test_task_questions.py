@@ -446,6 +446,22 @@ def test_an_accepted_form_has_an_object_as_its_content(answer: Any) -> None:
         check_answer("q", {"requestedSchema": {"properties": {}}}, answer)
 
 
+async def test_a_result_no_longer_asks_for_a_task_that_is_cancelled(settings: Settings) -> None:
+    async with painting(settings, Painter()) as client:
+        person = await caller(client, LEGACY, ELICITATION)
+        call = {"name": "paint", "arguments": {}, "task": {"ttl": 60_000}}
+        task = (await person.result("tools/call", call))["result"]["task"]
+        named = {"taskId": task["taskId"]}
+        async with person.send_request("tasks/result", named) as stream:
+            asked = await stream.next()
+            assert asked["method"] == "elicitation/create"
+            await person.result("tasks/cancel", named)
+            cancelled, answer = await stream.all()
+        assert cancelled["method"] == "notifications/cancelled"
+        assert cancelled["params"]["requestId"] == asked["id"]
+        assert "error" in answer
+
+
 async def open_key(questions: TaskQuestions, id_: str) -> str | None:
     keys = (await questions.open_questions(HOST, [id_])).get(id_)
     return next(iter(keys)) if keys else None
