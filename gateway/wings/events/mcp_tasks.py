@@ -33,6 +33,7 @@ from gateway.wings.events.invocation_journal import Filter, Invocation, Journal
 from gateway.wings.events.requests_and_views import NewInvocation, seq_of, stamp
 from gateway.wings.events.task_questions import (
     CANCELLED,
+    LOOK_S,
     TaskQuestions,
     input_requests,
 )
@@ -50,7 +51,7 @@ from schemas.tool import Tool, ToolResult
 TASK_MEMBER = "toolgate/task"  # in `_meta` of a call: it is to be a task
 POLL_MS = 1000
 KEEP_ALIVE_S = 15.0
-QUESTIONS_S = 1.0  # interval of looking for questions for a client that waits for a result
+CLOSED_S = 1.0  # interval of looking whether a question to a client is still open
 PAGE = 50
 CALLS = GatewayBinding("call_tool")
 
@@ -205,7 +206,7 @@ class Tasks:
         while not row.has_ended:
             for key, question in (await self._open_questions(row)).items():
                 await self._ask_client(context, row, key, question)
-            wait_s = QUESTIONS_S if _may_ask(row) and shows_forms(context) else KEEP_ALIVE_S
+            wait_s = LOOK_S if shows_forms(context) else KEEP_ALIVE_S
             ended = await self.waits.until_ended(row.host_id, row.invocation_id, wait_s)
             if ended is None:
                 raise InvalidParams(UNKNOWN)
@@ -246,11 +247,11 @@ class Tasks:
         """Wait until a question has an answer, or its call has ended."""
         while True:
             try:
-                current = await self.waits.until_ended(row.host_id, row.invocation_id, QUESTIONS_S)
+                current = await self.waits.until_ended(row.host_id, row.invocation_id, CLOSED_S)
                 if current is None or key not in await self._open_questions(current):
                     return
             except AWAY:
-                await anyio.sleep(QUESTIONS_S)
+                await anyio.sleep(CLOSED_S)
 
     async def cancel(self, context: Context, request: Request, handle: Handler) -> Any:
         row = await self._find_invocation(context, request)

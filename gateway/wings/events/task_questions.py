@@ -27,8 +27,9 @@ from registry.database.postgres import RESYNC, Notice, Pool
 from registry.database.tables import Tables
 from schemas.errors import InvalidParams
 
+ASKED = "asked:"  # a notice, with the tenant and the id of the invocation
 ANSWERED = "answered:"  # a notice, with the id of the invocation
-LOOK_S = 5.0  # interval of looking for an answer whose notice was lost
+LOOK_S = 5.0  # interval of looking for a question or an answer whose notice was lost
 ACTIONS = ("accept", "decline", "cancel")
 
 Json = dict[str, Any]
@@ -184,6 +185,7 @@ class TaskQuestions:
                 if not (is_free and await self._store.ask(delivery, principal, key, question)):
                     return CANCELLED
                 self.asked.add(delivery.key)
+                self._say(f"{ASKED}{delivery.host_id}:{delivery.invocation_id}")
                 with anyio.move_on_after(self.settings.answer_s):
                     return await self._wait_for_answer(delivery, key)
             await self._store.withdraw(delivery, key)

@@ -31,7 +31,7 @@ from gateway.wings.events.operator_hook import Hooks
 from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.schedule_checks import check_schedules, failed_schedules, unknown_skills
 from gateway.wings.events.sweeper import JournalSweeper
-from gateway.wings.events.task_questions import TaskQuestions
+from gateway.wings.events.task_questions import ASKED, TaskQuestions
 from gateway.wings.events.wakeups import ENDED, WORK, CompletionWaiters, WakeupChannel
 from gateway.wings.events.webhook_deliveries import WebhookDeliveries
 from gateway.wings.events.webhook_receivers import WebhookReceivers
@@ -289,6 +289,9 @@ class _Wired:
             self.outbox.wake()
         if notice is RESYNC or notice.startswith(WORK):
             self.operations.wake()
+        if notice is not RESYNC and notice.startswith(ASKED):
+            host_id, _, id_ = notice.removeprefix(ASKED).partition(":")
+            self.waits.wake_waiters([(host_id, id_)])
         self._questions.hear(notice)
         self.dispatch.hear(notice)
 

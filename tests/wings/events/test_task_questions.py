@@ -30,6 +30,7 @@ from tests.fixtures_gateway import DEADLINE_S, META, MODERN, Client, running
 from tests.fixtures_servers import serving
 from tests.gateway.federation.conftest import caller
 from tests.polling import until
+from tests.servers.mcp_wire import Turn
 from tests.servers.painter import FORM, Painter
 from tests.wings.events.drafts import accept_draft, claim_calls
 from tests.wings.events.rig import EXTENSION, invoke_skill, wait_for_end, with_events
@@ -460,6 +461,37 @@ async def test_a_result_no_longer_asks_for_a_task_that_is_cancelled(settings: Se
         assert cancelled["method"] == "notifications/cancelled"
         assert cancelled["params"]["requestId"] == asked["id"]
         assert "error" in answer
+
+
+class SlowPainter(Painter):
+    async def call(self, turn: Turn) -> None:
+        await anyio.sleep(2)
+        await super().call(turn)
+
+
+async def test_a_question_wakes_a_client_in_its_result(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results do not read the task each second to find questions."""
+    get, reads = Journal.get, []
+
+    async def note(journal: Journal, host_id: str, invocation_id: str) -> Any:
+        reads.append(invocation_id)
+        return await get(journal, host_id, invocation_id)
+
+    async with painting(settings, SlowPainter()) as client:
+        person = await caller(client, LEGACY, ELICITATION)
+        call = {"name": "paint", "arguments": {}, "task": {"ttl": 60_000}}
+        task = (await person.result("tools/call", call))["result"]["task"]
+        monkeypatch.setattr(Journal, "get", note)
+        began = anyio.current_time()
+        async with person.send_request("tasks/result", {"taskId": task["taskId"]}) as stream:
+            asked = await stream.next()
+            assert asked["method"] == "elicitation/create"
+            assert anyio.current_time() - began < LOOK_S
+            assert len(reads) <= 4
+            await person.answer(asked["id"], RED)
+            assert "accept red" in str((await stream.all())[-1])
 
 
 async def open_key(questions: TaskQuestions, id_: str) -> str | None:
