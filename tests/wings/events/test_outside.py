@@ -477,6 +477,24 @@ async def test_deliveries_without_an_invocation_take_no_place_of_redeliveries(
         assert (await deliveries.redeliver(request)).count == 0
 
 
+async def test_results_of_erased_invocations_are_not_sent(
+    journal: Journal, events_database: DatabaseSettings, settings: Settings
+) -> None:
+    """A completion without a result would be taken for the outcome."""
+    receiver = Receiver()
+    await complete(journal, HOST, 1, "webhook:crm")
+    assert await journal.erase(HOST, "ada") == 1
+
+    async def are_all_sent() -> bool:
+        return (await journal.counts(HOST)).unsent == 0
+
+    async with serving(receiver) as url:
+        webhooks = {"crm": EventWebhook(url=url, secret=NEW, private=True)}
+        async with sending(events_database, journal, settings, webhooks=webhooks):
+            await until(are_all_sent)
+    assert receiver.heard == []
+
+
 async def test_forms_of_a_webhook_lead_back_and_show_a_refused_test_event(
     settings: Settings,
 ) -> None:
