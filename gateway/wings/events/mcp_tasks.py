@@ -142,9 +142,10 @@ class Tasks:
         except InvalidParams:  # the gateway says what is wrong as for any call
             return await handle(context, request)
         wait_s = self.settings.task_wait_s
-        ended = await self.waits.until_ended(row.host_id, row.invocation_id, wait_s)
-        if ended is not None and ended.has_ended:
-            return self._result_of(ended, context)
+        with suppress(*AWAY):  # the call runs: its client must not repeat it
+            ended = await self.waits.until_ended(row.host_id, row.invocation_id, wait_s)
+            if ended is not None and ended.has_ended:
+                return self._result_of(ended, context)
         return {"resultType": "task", **self._described_2026(row)}
 
     def _ttl_ms(self, task_member: Any) -> int | None:

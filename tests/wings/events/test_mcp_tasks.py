@@ -13,6 +13,7 @@ from config.settings import Settings
 from gateway.operations.paging import cursor
 from gateway.wings.events.acceptor import InvocationAcceptor
 from gateway.wings.events.invocation_journal import Journal
+from gateway.wings.events.wakeups import CompletionWaiters
 from registry.database.postgres import borrow
 from registry.database.shared_pool import NoTurn
 from tests.fixtures_gateway import (
@@ -357,6 +358,19 @@ async def test_requests_about_tasks_without_a_connection_are_to_be_repeated(
         error = (await session.call(method, params))["error"]
         text = "Too many requests of this caller wait for the database; try again later"
         assert (error["code"], error["message"]) == (1503, text), method
+
+
+async def test_accepted_calls_become_tasks_without_a_connection_for_their_end(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error would have the client repeat a call that runs."""
+    with monkeypatch.context() as patch:
+        patch.setattr(CompletionWaiters, "until_ended", fail_without_turn)
+        answer = await modern(client, "tools/call", name="getPet", arguments={"id": 7})
+    task = answer["result"]
+    assert task["resultType"] == "task"
+    known = await modern(client, "tasks/get", taskId=task["taskId"])
+    assert known["result"]["taskId"] == task["taskId"]
 
 
 async def fail_without_turn(*_: object, **__: object) -> None:
