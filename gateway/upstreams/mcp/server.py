@@ -163,8 +163,7 @@ class Watcher:
 
     async def _stay(self, link: Link) -> None:
         self._link = link
-        for uri in list(self._uris):
-            await link.request("resources/subscribe", {"uri": uri}, None, self._server.timeout)
+        await self._subscribe_again(link)
         self._mark_up()
         checked = time.monotonic()
         while link.alive:
@@ -172,6 +171,19 @@ class Watcher:
             if doubted or time.monotonic() - checked > CHECK_EVERY_S:
                 await self._check(link, "ping")
                 checked = time.monotonic()
+
+    async def _subscribe_again(self, link: Link) -> None:
+        """Subscribe all watched resources. A refused one, as of a deleted resource, is no failure
+        of the server."""
+        refused = 0
+        for uri in list(self._uris):
+            try:
+                await link.request("resources/subscribe", {"uri": uri}, None, self._server.timeout)
+            except RelayedFault:
+                refused += 1
+        if refused:
+            extra = {"source": self._server.source.name, "number": refused}
+            log.warning("mcp_subscriptions_refused", extra=extra)
 
     async def _check(self, link: Link, method: str) -> None:
         """Health check. Raises UpstreamFailed when the server does not answer; error answers count

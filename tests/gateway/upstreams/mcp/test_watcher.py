@@ -214,6 +214,25 @@ async def test_end_of_a_watch_leaves_the_server_of_an_edited_or_removed_source()
     await connections.close()
 
 
+async def test_a_refused_subscription_on_connection_leaves_the_server_up(serve, caplog):
+    async def subscribe(turn: Turn) -> None:
+        if turn.params["uri"] == "x:gone":
+            await turn.error(-32002)
+        else:
+            await turn.result()
+
+    telling, audience = Telling(subscribe), Audience()
+    async with follow_server(await serve(telling.server), audience) as server:
+        for uri in ("x:gone", "x:1"):
+            await server.watcher.watch(uri)  # before the connection, so nobody refuses
+        with anyio.fail_after(5):
+            await audience.until(lambda: server.watcher.failure is None)
+        audience.changed.clear()
+        await telling.tell(note("notifications/resources/updated", uri="x:1"))
+        await audience.until(lambda: audience.changed == ["x:1"])
+    assert "mcp_subscriptions_refused" in [record.message for record in caplog.records]
+
+
 async def test_unusable_lists_are_read_again_on_change(serve, caplog, monkeypatch):
     monkeypatch.setattr(backoff, "FIRST_S", 0.0)
     telling, audience = Telling(), Audience()
