@@ -276,9 +276,10 @@ class EventOperations:
 
     async def get(self, request: OperationInput) -> InvocationView:
         row = await self._find_invocation(request)
-        wait_s = min(request.query.wait_s, self.settings.wait_s)
-        if wait_s and not row.has_ended:
-            await self._waits.until_ended(request.tenant, row.invocation_id, wait_s)
+        ends_at = anyio.current_time() + min(request.query.wait_s, self.settings.wait_s)
+        # a question of a task wakes its waiters, too
+        while not row.has_ended and (left_s := ends_at - anyio.current_time()) > 0:
+            await self._waits.until_ended(request.tenant, row.invocation_id, left_s)
             row = await self._find_invocation(request)
         attempts = await self._journal.attempts(request.tenant, row.invocation_id)
         view: InvocationView = view_of(row, self.settings.payload_bytes, attempts)

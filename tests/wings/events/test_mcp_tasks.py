@@ -28,7 +28,7 @@ from tests.fixtures_gateway import (
 from tests.gateway.admin.client import KEY, bearer
 from tests.gateway.guards.signing import by_jwks
 from tests.sharing import hold_turns
-from tests.wings.events.rig import EXTENSION, with_events
+from tests.wings.events.rig import EXTENSION, got, with_events
 from tests.wings.events.shared import anyio_backend, client, service, shared_events
 
 __all__ = ["anyio_backend", "client", "service", "shared_events"]
@@ -371,6 +371,25 @@ async def test_accepted_calls_become_tasks_without_a_connection_for_their_end(
     assert task["resultType"] == "task"
     known = await modern(client, "tasks/get", taskId=task["taskId"])
     assert known["result"]["taskId"] == task["taskId"]
+
+
+async def test_a_wait_over_rest_goes_on_after_a_question(
+    client: Client, service: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Questions of a task wake those who wait for its end."""
+    until_ended = CompletionWaiters.until_ended
+
+    async def wake_early(waits: CompletionWaiters, *args: Any) -> None:
+        if service.release.is_set():
+            await until_ended(waits, *args)
+        service.release.set()
+
+    session = await client.session(LEGACY)
+    await begin_task(session, "slow")
+    _, page = await got(client, "/events/v1/invocations")
+    monkeypatch.setattr(CompletionWaiters, "until_ended", wake_early)
+    _, row = await got(client, f"/events/v1/invocations/{page['items'][0]['id']}?waitS=30")
+    assert row["status"] == "ACKED"
 
 
 async def fail_without_turn(*_: object, **__: object) -> None:
