@@ -117,9 +117,7 @@ class McpRelay:
             raise Unreachable(str(error)) from error
 
     async def unwatch(self, source: Source, uri: str) -> None:
-        server = self._servers.get(source)  # `of` would bring back what was edited or removed
-        if server is not None:
-            await server.watcher.unwatch(uri)
+        await self._servers.unwatch(source, uri)
 
     async def _stateless(
         self, server: McpServer, request: RelayRequest, context: Context

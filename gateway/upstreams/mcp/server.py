@@ -94,6 +94,11 @@ class Watcher:
         """Whether change notifications can be received."""
         return self._link is None or self._link.receives_messages
 
+    @property
+    def is_used(self) -> bool:
+        """Whether some resource is watched."""
+        return bool(self._uris)
+
     def take_over(self, before: "Watcher") -> None:
         """Take over the watched resources of `before`, whose server has a new transport."""
         self._uris, self._locks = before._uris, before._locks  # noqa: SLF001 - some change now

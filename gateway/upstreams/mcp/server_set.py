@@ -15,7 +15,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from config.settings import UpstreamSettings as Limits
-from gateway.upstreams.mcp.server import ChangeSubscriber, McpServer, Transport
+from gateway.upstreams.mcp.server import ChangeSubscriber, McpServer, Transport, Watcher
 from schemas.source import Source
 
 log = logging.getLogger("toolgate.upstream")
@@ -34,6 +34,7 @@ class Servers:
         self._limits = limits
         self._servers: dict[str, McpServer] = {}
         self._following: dict[McpServer, asyncio.Task[None]] = {}
+        self._removed: dict[str, Watcher] = {}  # of removed sources, with resources still watched
         self._closing: set[asyncio.Task[None]] = set()
         self._hurry = asyncio.Event()  # shutdown: running calls are not waited for
 
@@ -54,6 +55,9 @@ class Servers:
                 return present
             return self._replace(present, source)
         server = self._servers[source.place] = self._server(source)
+        before = self._removed.pop(source.place, None)
+        if before is not None:
+            server.watcher.take_over(before)
         return server
 
     def get(self, source: Source) -> McpServer | None:
@@ -61,12 +65,24 @@ class Servers:
         gone."""
         return self._servers.get(source.place)
 
+    async def unwatch(self, source: Source, uri: str) -> None:
+        """End a watch at the server in the place of `source`, which may have been removed since."""
+        server = self.get(source)
+        watcher = server.watcher if server is not None else self._removed.get(source.place)
+        if watcher is None:
+            return
+        await watcher.unwatch(uri)
+        if not watcher.is_used:
+            self._removed.pop(source.place, None)
+
     def follow(self, sources: Iterable[Source]) -> None:
         """Watch the servers among `sources`, and no others. Servers that are only being probed for
         an import keep their state."""
         servers = {self.of(source) for source in sources if source.facts.server}
         for server in self._following.keys() - servers:
             self._drop(server)
+            if server.watcher.is_used:
+                self._removed[server.source.place] = server.watcher
         for server in servers - self._following.keys():
             self._follow(server)
 

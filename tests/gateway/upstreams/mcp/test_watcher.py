@@ -233,6 +233,30 @@ async def test_a_refused_subscription_on_connection_leaves_the_server_up(serve, 
     assert "mcp_subscriptions_refused" in [record.message for record in caplog.records]
 
 
+async def test_watches_of_a_removed_source_are_made_again_when_the_source_returns(serve):
+    subscribed: list[str] = []
+
+    async def subscribe(turn: Turn) -> None:
+        subscribed.append(turn.params["uri"])
+        await turn.result()
+
+    url, connections = await serve(Telling(subscribe).server), SourcePools(limits(), {})
+    servers = Servers(Transports(connections, limits(), {}, {"name": "t"}), Audience(), limits())
+    relay = McpRelay(servers, cast("Any", None), 1)
+    source, returned = (mcp_source(f"{url}/mcp", era="handshake") for _ in range(2))
+    servers.follow([source])
+    for uri in ("x:1", "x:2"):
+        await relay.watch(source, uri)
+    with anyio.fail_after(5):
+        await polling.until(lambda: subscribed == ["x:1", "x:2"])
+        servers.follow([])
+        await relay.unwatch(source, "x:1")
+        servers.follow([returned])
+        await polling.until(lambda: subscribed == ["x:1", "x:2", "x:2"])
+    await servers.close()
+    await connections.close()
+
+
 async def test_unusable_lists_are_read_again_on_change(serve, caplog, monkeypatch):
     monkeypatch.setattr(backoff, "FIRST_S", 0.0)
     telling, audience = Telling(), Audience()
