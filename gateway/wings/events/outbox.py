@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import LiteralString
 
 import anyio
@@ -47,25 +48,56 @@ Publish = Callable[[str, str, bytes], Awaitable[None]]
 """Publishes an event to a topic of a tenant. Raises Unavailable."""
 
 LEASES = Leases("outbox_t", "outbox_id", "r.status = 'DISPATCHED'")
-_CLAIM = LEASES.claim_due(
+# The queue of a row: each webhook has one, and all other rows share one. An index begins with it,
+# so that the rows of webhooks without a free place are not read.
+_QUEUE = sql.SQL("(CASE kind WHEN 'webhook' THEN target ELSE '' END)")
+# Queue by queue, the one with the oldest row first.
+_DUE = sql.SQL("""
+WITH RECURSIVE queues (queue, due_ts) AS (
+    SELECT '', (SELECT due_ts FROM outbox_t WHERE host_id = %(host)s AND status = 'PENDING'
+        AND {queue} = '' ORDER BY due_ts LIMIT 1)
+    UNION ALL
+    SELECT n.* FROM queues AS q, LATERAL (
+        SELECT {queue}, due_ts FROM outbox_t
+        WHERE host_id = %(host)s AND status = 'PENDING' AND {queue} > q.queue
+        ORDER BY {queue}, due_ts LIMIT 1) AS n),
+free AS (
+    SELECT queue FROM queues WHERE due_ts <= now() AND queue <> ALL(%(busy)s::text[])
+    ORDER BY due_ts),
+due (id) AS MATERIALIZED (
+    SELECT o.outbox_id FROM free, LATERAL (
+        SELECT outbox_id FROM outbox_t
+        WHERE host_id = %(host)s AND status = 'PENDING' AND {queue} = free.queue
+            AND due_ts <= now() AND (kind <> 'topic' OR %(topics)s)
+        ORDER BY due_ts LIMIT {limit} FOR UPDATE SKIP LOCKED) AS o
+    LIMIT {limit})
+""")
+_CLAIM = LEASES.claim(
     "status = 'DISPATCHED', attempt = attempt + 1",
-    sql.SQL(
-        "status = 'PENDING' AND due_ts <= now() AND (kind <> 'topic' OR %(topics)s)"
-        " AND (kind <> 'webhook' OR target <> ALL(%(busy)s::text[]))"
-    ),
-    "due_ts",
+    sql.SQL("FROM due WHERE r.host_id = %(host)s AND r.outbox_id = due.id"),
     sql.SQL(
         "host_id::text, outbox_id::text, invocation_id::text, kind, target, attempt, fence,"
         " extract(epoch FROM now() - created_ts)::float8 AS age_s"
     ),
 )
-_MARK_PUBLISHED: LiteralString = """
+
+
+@cache
+def _claim(limit: int) -> bytes:
+    """The statement for a number of rows: PostgreSQL would take a parameter for many."""
+    return _DUE.format(queue=_QUEUE, limit=sql.Literal(limit)).as_bytes() + _CLAIM
+
+
+_MARK_PUBLISHED = compose(
+    """
 WITH picked AS MATERIALIZED (
     SELECT outbox_id FROM outbox_t WHERE host_id = %(host)s AND status = 'PENDING'
-        AND kind = 'topic' ORDER BY due_ts LIMIT 1000 FOR UPDATE SKIP LOCKED)
+        AND {queue} = '' AND kind = 'topic' ORDER BY due_ts LIMIT 1000 FOR UPDATE SKIP LOCKED)
 UPDATE outbox_t SET status = 'ACKED', finished_ts = now()
 WHERE host_id = %(host)s AND outbox_id IN (SELECT outbox_id FROM picked)
-"""
+""",
+    queue=_QUEUE,
+)
 _TENANTS: LiteralString = """
 WITH RECURSIVE t AS (
     (SELECT host_id FROM outbox_t WHERE status = 'PENDING' ORDER BY host_id, due_ts LIMIT 1)
@@ -223,12 +255,12 @@ class CompletionOutbox(Tables):
         ]
         if any(tenant == host and name not in busy for tenant, name in self._silent):
             limit = 1  # several rows of one claim may be those of one webhook
-        values = {"host": host, "lease": LEASE_S, "limit": limit, "topics": published, "busy": busy}
+        values = {"host": host, "lease": LEASE_S, "topics": published, "busy": busy}
         async with borrow(self._pool) as connection:
             if not published:
                 await connection.execute(_MARK_PUBLISHED, values)
             cursor = connection.cursor(row_factory=class_row(Entry))
-            await cursor.execute(_CLAIM, values)
+            await cursor.execute(_claim(limit), values)
             return await cursor.fetchall()
 
     async def _send(self, entry: Entry) -> None:

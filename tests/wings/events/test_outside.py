@@ -900,3 +900,45 @@ async def test_completions_of_a_tenant_do_not_wait_for_a_thousand_of_another(
             )
             assert await rows.fetchall() == [(1,)]
         group.cancel_scope.cancel()
+
+
+async def test_a_claim_does_not_read_the_rows_of_busy_webhooks(
+    journal: Journal, events_database: DatabaseSettings, settings: Settings
+) -> None:
+    """Few rows are read, however many of webhooks without a free place are due."""
+    async with (
+        Database.open(replace(events_database, pool_max=1), migrate=False) as database,
+        WebhookSender() as sender,
+    ):
+        async with borrow(database.pool) as connection:
+            await connection.execute(
+                "INSERT INTO outbox_t (host_id, invocation_id, kind, target, due_ts)"
+                " SELECT %(host)s::uuid, gen_random_uuid(), 'webhook', 'busy' || n %% 3,"
+                " now() - interval '1 hour' FROM generate_series(1, 20000) AS n"
+                " UNION ALL SELECT %(host)s, gen_random_uuid(), kind, target, now()"
+                " FROM (VALUES ('webhook', 'free'), ('session', 'open')) AS v (kind, target)",
+                {"host": HOST},
+            )
+        outbox = outbox_of(database, journal, settings, sender)
+        outbox._to_webhooks.update({(HOST, f"busy{n}"): 10 for n in range(3)})
+        before = await completions_read(database)
+        entries = await outbox._claim_entries(HOST, 10)
+        rows = await completions_read(database) - before
+    assert sorted((entry.kind, entry.target) for entry in entries) == [
+        ("session", "open"),
+        ("webhook", "free"),
+    ]
+    assert rows < 100
+
+
+async def completions_read(database: Database) -> int:
+    """Completions that statements on the only connection of the pool have read."""
+    async with borrow(database.pool) as connection:  # the counts are written as it ends
+        await connection.execute("SELECT pg_stat_force_next_flush()")
+    async with borrow(database.pool) as connection:
+        counts = await connection.execute(
+            "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables"
+            " WHERE relname = 'outbox_t'"
+        )
+        ((count,),) = await counts.fetchall()
+        return int(count)
