@@ -84,7 +84,7 @@ class InvocationAcceptor:
         stored = await self._commits.put(draft)
         if isinstance(stored, Conflict):
             raise CorrelationConflict(f"Not accepted: {stored}")
-        if stored.created:
+        if stored.is_new:
             self._accepted(draft.host_id, stored.invocation_id)
         return stored
 

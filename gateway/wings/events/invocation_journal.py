@@ -22,9 +22,9 @@ from psycopg.rows import args_row
 from gateway.state.quotas import Usage
 from registry.access.approvals import Approvals
 from registry.database.leases import Leases, held_rows
-from registry.database.postgres import Pool, autocommit, borrow
+from registry.database.postgres import AWAY, Pool, autocommit, borrow
 from registry.database.sql_fragments import compose
-from registry.database.tables import Tables
+from registry.database.tables import Tables, fetch_rows
 from schemas.errors import ToolgateError
 
 Status = Literal["PENDING", "DISPATCHED", "ACKED", "FAILED"]
@@ -79,12 +79,6 @@ class Draft(Struct, frozen=True, kw_only=True):
             self.topic,
         ]
         return hashlib.sha256(msgspec.json.encode(members, order="deterministic")).digest()
-
-
-class AcceptedInvocation(Struct, frozen=True):
-    invocation_id: str
-    correlation_id: str
-    created: bool  # False: the same one was accepted before
 
 
 class End(Struct, frozen=True):
@@ -180,6 +174,16 @@ class Invocation(Struct, frozen=True):
         return self.status in ("ACKED", "FAILED")
 
 
+class AcceptedInvocation(Struct, frozen=True):
+    invocation_id: str
+    correlation_id: str
+    row: Invocation | None = None  # None: the same one was accepted before
+
+    @property
+    def is_new(self) -> bool:
+        return self.row is not None
+
+
 class InvocationAttempt(Struct, frozen=True):
     attempt: int
     worker: str | None
@@ -247,9 +251,10 @@ SELECT host_id, invocation_id, topic, queue, skill_name, correlation_id, reply_t
     coalesce(due_ts, now() + make_interval(secs => delay_s)),
     now() + make_interval(secs => deadline_s)
 FROM json_to_recordset(%s::json) AS r({drafted})
-ON CONFLICT DO NOTHING RETURNING invocation_id::text
+ON CONFLICT DO NOTHING RETURNING {columns}
 """,
     drafted=_DRAFT_COLUMNS,
+    columns=COLUMNS,
 )
 _KNOWN_IN = sql.SQL("""
 SELECT invocation_id::text, correlation_id, request_hash FROM {table}
@@ -458,8 +463,8 @@ class Journal(Tables):
         except UniqueViolation:  # one that has ended has the ids of one of them
             stored = await self._stored_but_known(new_drafts)
         accepted = [
-            AcceptedInvocation(draft.invocation_id, draft.correlation_id, created=True)
-            if draft.invocation_id in stored
+            AcceptedInvocation(draft.invocation_id, draft.correlation_id, row)
+            if (row := stored.get(draft.invocation_id)) is not None
             else await self._earlier(draft)
             for draft in new_drafts
         ]
@@ -469,15 +474,15 @@ class Journal(Tables):
         )
         return accepted
 
-    async def _stored_but_known(self, drafts: Sequence[Draft]) -> set[str]:
-        """Store the drafts whose ids were not given before, and return the ids of these. It is
-        tried again for each invocation that ends meanwhile."""
+    async def _stored_but_known(self, drafts: Sequence[Draft]) -> dict[str, Invocation]:
+        """Store the drafts whose ids were not given before, and return these by id. It is tried
+        again for each invocation that ends meanwhile."""
         for _ in drafts:
             with suppress(UniqueViolation):
                 return await self._stored_unknown(drafts)
         return await self._stored_unknown(drafts)
 
-    async def _stored_unknown(self, drafts: Sequence[Draft]) -> set[str]:
+    async def _stored_unknown(self, drafts: Sequence[Draft]) -> dict[str, Invocation]:
         async with borrow(self._pool) as connection:
             unknown = [draft for draft in drafts if await _find_known(connection, draft) is None]
             return await _store_drafts(connection, unknown)
@@ -489,13 +494,15 @@ class Journal(Tables):
         if row is None or row[2] != draft.request_hash:
             key = "correlationId" if row and row[1] == draft.correlation_id else "Idempotency-Key"
             return Conflict(f"the {key} belongs to another invocation")
-        return AcceptedInvocation(row[0], row[1], created=False)
+        return AcceptedInvocation(row[0], row[1])
 
     async def _unblock(self, keys: Iterable[Sequence[str | None]]) -> None:
-        """Unblock the first open invocation of order keys; those that are None have no order."""
+        """Unblock the first open invocation of order keys; those that are None have no order. If
+        the database goes away, the next sweep does so: what was committed before stays done."""
         rows = [dict(zip(_KEY, key, strict=True)) for key in set(map(tuple, keys)) if key[3]]
         if rows:
-            await self._execute(_UNBLOCK, [_rows(rows)])
+            with suppress(*AWAY):
+                await self._execute(_UNBLOCK, [_rows(rows)])
 
     async def get(self, host_id: str, invocation_id: str) -> Invocation | None:
         rows = await self._some("invocation_id = %s", [host_id, invocation_id])
@@ -749,9 +756,21 @@ def _with_ids(draft: Draft) -> Draft:
     return replace(draft, invocation_id=id_, correlation_id=draft.correlation_id or id_)
 
 
-async def _store_drafts(connection: AsyncConnection, drafts: Sequence[Draft]) -> set[str]:
-    rows = await connection.execute(_ACCEPT, [_rows(map(_draft_row, drafts))])
-    return {id_ async for (id_,) in rows}
+async def _store_drafts(
+    connection: AsyncConnection, drafts: Sequence[Draft]
+) -> dict[str, Invocation]:
+    """The invocations that were stored, by id."""
+    rows = await fetch_rows(connection, Invocation, _ACCEPT, [_rows(map(_draft_row, drafts))])
+    stored = {row.invocation_id: row for row in rows}
+    return {
+        draft.invocation_id: replace(
+            stored[draft.invocation_id],
+            arguments=bytes(draft.arguments).decode(),
+            principal=bytes(draft.principal).decode(),
+        )
+        for draft in drafts
+        if draft.invocation_id in stored
+    }
 
 
 async def _find_known(connection: AsyncConnection, draft: Draft) -> Any:

@@ -172,13 +172,12 @@ class Tasks:
         id_ = str(uuid.uuid4())
         sealed = await self.ids.expose("", id_, context, ttl_ms)
         invocation = NewInvocation(name, dict(arguments))
-        await self.accepting.accept(
+        accepted = await self.accepting.accept(
             context, invocation, id_=id_, task_id=sealed, shows_forms=shows_forms(context)
         )
-        row = await self.journal.get(context.principal.tenant, id_)
-        if row is None:
+        if accepted.row is None:  # the id is new
             raise InvalidParams(UNKNOWN)
-        return row
+        return accepted.row
 
     async def get(self, context: Context, request: Request, handle: Handler) -> Any:
         row = await self._find_invocation(context, request)

@@ -23,7 +23,14 @@ from gateway.wings.events.asyncapi import document
 from gateway.wings.events.cloudevents import completion
 from gateway.wings.events.delivery_execution import backoff
 from gateway.wings.events.dispatch import Dispatch, kinds_of
-from gateway.wings.events.invocation_journal import Delivery, End, Filter, Invocation, Journal
+from gateway.wings.events.invocation_journal import (
+    AcceptedInvocation,
+    Delivery,
+    End,
+    Filter,
+    Invocation,
+    Journal,
+)
 from gateway.wings.events.member_texts import ERASURE, INVOCATION, REDRIVE
 from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.requests_and_views import (
@@ -241,14 +248,14 @@ class EventOperations:
         if request.context is None:
             raise invalid("Invocations are accepted as calls of the tool events_invoke.")
         accepted = await self._accept(request.context, request.body)
-        row = await self._row(request.tenant, accepted)
+        row = accepted.row or await self._row(request.tenant, accepted.invocation_id)
         view = view_of(row, self.settings.payload_bytes)
         return OperationOutput(view, location=f"/invocations/{row.invocation_id}")
 
-    async def _accept(self, context: Context, invocation: NewInvocation) -> str:
-        """The id of the invocation. Raises ProblemDetails, and Fault."""
+    async def _accept(self, context: Context, invocation: NewInvocation) -> AcceptedInvocation:
+        """Raises ProblemDetails, and Fault."""
         try:
-            return (await self._accepting.accept(context, invocation)).invocation_id
+            return await self._accepting.accept(context, invocation)
         except CorrelationConflict as error:
             raise conflict(f"{error.message}.") from error
         except TooManyRequests as error:

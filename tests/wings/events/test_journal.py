@@ -12,7 +12,7 @@ import pytest
 from msgspec import Raw
 
 from config.settings import DatabaseSettings
-from gateway.wings.events.invocation_journal import Filter, Journal
+from gateway.wings.events.invocation_journal import AcceptedInvocation, Filter, Journal
 from gateway.wings.events.sweeper import LOCK
 from registry.database.postgres import borrow
 from tests.fixtures_database import HOST
@@ -49,6 +49,26 @@ async def test_an_invocation_is_claimed_and_acked_with_its_fence(journal: Journa
     assert (row.status, row.result, row.correlation_id) == ("ACKED", '"done"', id_)
 
 
+async def test_accepting_returns_the_stored_invocation(journal: Journal) -> None:
+    [accepted] = await journal.accept([draft(order_key="k", task_id="t", deadline_s=60.0)])
+    assert isinstance(accepted, AcceptedInvocation)
+    assert accepted.row == await journal.get(HOST, accepted.invocation_id)
+
+
+async def test_invocations_are_accepted_where_the_database_goes_away_after_their_commit(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next sweep unblocks their keys."""
+
+    async def fail(*_: object) -> None:
+        raise psycopg.OperationalError
+
+    monkeypatch.setattr(Journal, "_execute", fail)
+    await accept_draft(journal, order_key="k")
+    [taken] = await claim_calls(journal)
+    assert await journal.end([end(taken)]) == {(taken.invocation_id, taken.fence)}
+
+
 @pytest.mark.parametrize("ended", [False, True])
 async def test_a_correlation_id_names_one_request(journal: Journal, ended: bool) -> None:
     """A correlation id names one request (V05)."""
@@ -58,7 +78,7 @@ async def test_a_correlation_id_names_one_request(journal: Journal, ended: bool)
         await journal.end([end(one)])
         assert await upkeep(journal).move_ended(-1) == 1
     [again] = await journal.accept([draft(1, correlation_id="order-7")])
-    assert (again.invocation_id, again.created) == (first, False)  # type: ignore[union-attr]
+    assert (again.invocation_id, again.is_new) == (first, False)  # type: ignore[union-attr]
     assert "correlationId" in await refusal_of(journal, correlation_id="order-7", number=2)
     assert await accept_draft(journal, correlation_id="order-7", number=2, host_id=OTHER) != first
     found = await journal.find_correlated(HOST, "order-7")
@@ -77,7 +97,7 @@ async def test_equal_ids_in_one_batch_are_one_invocation(journal: Journal) -> No
 async def test_an_idempotency_key_names_one_request_of_a_caller(journal: Journal) -> None:
     first = await accept_draft(journal, idempotency_key="k")
     [again] = await journal.accept([draft(idempotency_key="k")])
-    assert (again.invocation_id, again.created) == (first, False)  # type: ignore[union-attr]
+    assert (again.invocation_id, again.is_new) == (first, False)  # type: ignore[union-attr]
     assert "Idempotency-Key" in await refusal_of(journal, idempotency_key="k", number=1)
     assert await accept_draft(journal, idempotency_key="k", principal_id="bob") != first
 

@@ -98,7 +98,7 @@ class JournalMachine(RuleBasedStateMachine):
             )
         )
         assert isinstance(made, AcceptedInvocation)
-        assert made.created
+        assert made.is_new
         self.rows[made.invocation_id] = Row(
             len(self.rows), body, key, block, repeatable, priority, self.tick()
         )
@@ -112,7 +112,7 @@ class JournalMachine(RuleBasedStateMachine):
             self.journal.accept([draft(body, correlation_id=f"c{row.seq}", order_key=row.key)])
         )
         if body == row.body:
-            assert found == AcceptedInvocation(id_, f"c{row.seq}", created=False)
+            assert found == AcceptedInvocation(id_, f"c{row.seq}")
         else:
             assert isinstance(found, Conflict)
 

@@ -28,7 +28,7 @@ from tests.fixtures_gateway import (
 from tests.gateway.admin.client import KEY, bearer
 from tests.gateway.guards.signing import by_jwks
 from tests.sharing import hold_turns
-from tests.wings.events.rig import EXTENSION, got, with_events
+from tests.wings.events.rig import EXTENSION, got, invoke_skill, with_events
 from tests.wings.events.shared import anyio_backend, client, service, shared_events
 
 __all__ = ["anyio_backend", "client", "service", "shared_events"]
@@ -371,6 +371,19 @@ async def test_accepted_calls_become_tasks_without_a_connection_for_their_end(
     assert task["resultType"] == "task"
     known = await modern(client, "tasks/get", taskId=task["taskId"])
     assert known["result"]["taskId"] == task["taskId"]
+
+
+async def test_accepted_invocations_are_answered_without_a_further_connection(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error would have the client repeat a call that runs."""
+    session = await client.session(LEGACY)
+    monkeypatch.setattr(Journal, "get", fail_without_turn)
+    call = {"name": "getPet", "arguments": {"id": 7}, "task": {}}
+    answer = await session.call("tools/call", call)
+    assert answer["result"]["task"]["status"] == "working"
+    invocation = await invoke_skill(client, "getPet", {"id": 7})
+    assert (invocation["status"], invocation["arguments"]) == ("PENDING", {"id": 7})
 
 
 async def test_a_wait_over_rest_goes_on_after_a_question(
