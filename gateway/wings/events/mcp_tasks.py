@@ -142,7 +142,8 @@ class Tasks:
         except InvalidParams:  # the gateway says what is wrong as for any call
             return await handle(context, request)
         wait_s = self.settings.task_wait_s
-        with suppress(*AWAY):  # the call runs: its client must not repeat it
+        # The call runs: its client must not repeat it.
+        with suppress(*AWAY), borrow_for(context.principal.key):
             ended = await self.waits.until_ended(row.host_id, row.invocation_id, wait_s)
             if ended is not None and ended.has_ended:
                 return self._result_of(ended, context)

@@ -1,5 +1,6 @@
 """Any tool as a task of MCP: both forms, at another gateway, after a restart, and for its owner."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -339,9 +340,13 @@ async def test_requests_about_tasks_wait_for_the_turns_of_their_caller(client: C
         caller = await rows.fetchone()
     assert caller is not None
     async with hold_turns(pool, caller):
-        with anyio.move_on_after(0.5) as waited:
-            await session.call("tasks/get", {"taskId": task})
-        assert waited.cancelled_caught
+        for send in (
+            partial(session.call, "tasks/get", {"taskId": task}),
+            partial(modern, client, "tools/call", name="getPet", arguments={"id": 7}),
+        ):
+            with anyio.move_on_after(0.5) as waited:
+                await send()
+            assert waited.cancelled_caught, send
     answer = await session.call("tasks/get", {"taskId": task}, 2)
     assert answer["result"]["taskId"] == task, answer
 
