@@ -217,7 +217,6 @@ class Dispatch:
             if delivery.order_key is not None:  # the next one of its key may run now
                 self._say(WORK + delivery.host_id)
         finally:
-            self._questions.asked.discard(delivery.key)
             del self._running[delivery.key]
             self._wake.set()
             if not self._running:
@@ -269,8 +268,6 @@ class Dispatch:
                     self._say(WORK + delivery.host_id)
             elif await self._ends.put(report):
                 self.outcomes[delivery.host_id, _outcome(report)] += 1
-                if report.retry_s is None:
-                    await self._questions.forget(delivery)
                 await self._hooks.after(delivery, report)
         except (*AWAY, Unavailable):
             return False

@@ -347,6 +347,11 @@ SELECT host_id, invocation_id, split_part(reply_to, ':', 1),
     substr(reply_to, strpos(reply_to, ':') + 1)
 FROM ended WHERE reply_to IS NOT NULL
 """)
+# A question to the client of a task is removed in the transaction of its end, too.
+QUESTIONS = sql.SQL("""
+DELETE FROM invocation_question_t q USING ended e
+WHERE q.host_id = e.host_id AND q.invocation_id = e.invocation_id
+""")
 # Of a key the first that is open may be looked at. Both who ends one and who adds one do this after
 # their commit, so that one of them sees what the other did.
 UNBLOCK_OF = sql.SQL("""
@@ -385,6 +390,7 @@ again AS (
         AND i.lease_ts IS NOT NULL AND r.retry_s IS NOT NULL AND NOT i.cancelling
     RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, r.error),
 sent AS ({outbox}),
+asked AS ({questions}),
 attempts AS (
     INSERT INTO invocation_attempt_t (host_id, invocation_id, fence, attempt, worker, error)
     SELECT host_id, invocation_id, fence, attempt, worker, error FROM ended WHERE error IS NOT NULL
@@ -395,30 +401,33 @@ UNION ALL SELECT invocation_id::text, fence, NULL, NULL, NULL, NULL FROM again
 """,
     ended=_END_COLUMNS,
     outbox=OUTBOX,
+    questions=QUESTIONS,
 )
 _CANCEL = compose(
     """
-WITH asked AS (
+WITH named AS (
     SELECT host_id, invocation_id, status, approval_id FROM invocation_t
     WHERE host_id = %(host)s AND invocation_id = ANY (%(ids)s::uuid[])
         AND status IN ('PENDING', 'DISPATCHED') FOR UPDATE),
 ended AS (
     UPDATE invocation_t i SET status = 'FAILED', reason = 'cancelled', error = %(error)s::json,
         approval_id = NULL, finished_ts = now(), changed_ts = now()
-    FROM asked a WHERE i.host_id = a.host_id AND i.invocation_id = a.invocation_id
+    FROM named a WHERE i.host_id = a.host_id AND i.invocation_id = a.invocation_id
         AND a.status = 'PENDING'
     RETURNING i.host_id, i.invocation_id, i.reply_to, i.principal_id, i.topic, i.order_key,
         a.approval_id),
 running AS (
     UPDATE invocation_t i SET cancelling = true, changed_ts = now()
-    FROM asked a WHERE i.host_id = a.host_id AND i.invocation_id = a.invocation_id
+    FROM named a WHERE i.host_id = a.host_id AND i.invocation_id = a.invocation_id
         AND a.status = 'DISPATCHED'
     RETURNING i.invocation_id),
-sent AS ({outbox})
+sent AS ({outbox}),
+asked AS ({questions})
 SELECT host_id::text, principal_id, topic, order_key, approval_id::text FROM ended
 UNION ALL SELECT NULL, NULL, NULL, NULL, NULL FROM running
 """,
     outbox=OUTBOX,
+    questions=QUESTIONS,
 )
 _KEPT_COLUMNS = sql.SQL("""host_id, invocation_id, seq, topic, queue, skill_name, correlation_id,
     reply_to, request_hash, arguments, principal_id, principal, task_id, traceparent, hops,

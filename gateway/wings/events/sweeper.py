@@ -15,6 +15,7 @@ from gateway.wings.events.invocation_journal import (
     LEASE_OVER,
     OUTBOX,
     OUTCOME_UNKNOWN,
+    QUESTIONS,
     TENANTS_OF,
     UNBLOCK_OF,
 )
@@ -61,12 +62,13 @@ ended AS (
     FROM due d WHERE i.host_id = d.host_id AND i.invocation_id = d.invocation_id AND NOT d.again
     RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, i.error, i.reply_to),
 sent AS ({outbox}),
+asked AS ({questions}),
 attempts AS (
     INSERT INTO invocation_attempt_t (host_id, invocation_id, fence, attempt, worker, error)
     SELECT host_id, invocation_id, fence, attempt, worker, error FROM again
     UNION ALL SELECT host_id, invocation_id, fence, attempt, worker, error FROM ended)
 SELECT (SELECT count(*) FROM again), (SELECT count(*) FROM ended)
-""").format(outbox=OUTBOX)
+""").format(outbox=OUTBOX, questions=QUESTIONS)
 _EXPIRE = sql.SQL("""
 WITH late AS (
     SELECT host_id, invocation_id FROM invocation_t
@@ -77,9 +79,10 @@ ended AS (
         finished_ts = now(), changed_ts = now()
     FROM late l WHERE i.host_id = l.host_id AND i.invocation_id = l.invocation_id
     RETURNING i.host_id, i.invocation_id, i.reply_to),
-sent AS ({outbox})
+sent AS ({outbox}),
+asked AS ({questions})
 SELECT count(*) FROM ended
-""").format(outbox=OUTBOX)
+""").format(outbox=OUTBOX, questions=QUESTIONS)
 _UNBLOCK_ALL = UNBLOCK_OF.format(
     keys=sql.SQL(
         "(SELECT DISTINCT host_id, principal_id, topic, order_key FROM invocation_t"
@@ -128,7 +131,7 @@ _OLD_ROWS = [
         ("invocation_t", "invocation_id", "finished_ts"),  # those that hold others of their key
         ("invocation_attempt_t", "invocation_id", "ended_ts"),
         ("outbox_t", "outbox_id", "finished_ts"),
-        ("invocation_question_t", "invocation_id", "asked_ts"),  # of calls whose process ended
+        ("invocation_question_t", "invocation_id", "asked_ts"),  # of ends by an older gateway
     )
 ]
 # Bytes of each ended invocation, its row and errors of its attempts included, without reading them.

@@ -118,13 +118,6 @@ class QuestionStore(Tables):
             },
         )
 
-    async def remove(self, delivery: Delivery) -> None:
-        """Remove the questions of an invocation, and their answers."""
-        await self._execute(
-            "DELETE FROM invocation_question_t WHERE host_id = %s AND invocation_id = %s",
-            [delivery.host_id, delivery.invocation_id],
-        )
-
 
 class TaskQuestions:
     """The questions that calls of this process wait for, and answers to those of all."""
@@ -143,7 +136,6 @@ class TaskQuestions:
         self.settings = settings
         self._say = say
         self._freed = freed
-        self.asked: set[tuple[str, str, int]] = set()  # deliveries that have asked
         self._answers: dict[str, anyio.Event] = {}  # by invocation
         self._waiting: Counter[tuple[str, str, int]] = Counter()  # questions of each delivery
         self._principals: dict[tuple[str, str, int], str] = {}  # of the deliveries that wait
@@ -184,7 +176,6 @@ class TaskQuestions:
             with self._place(delivery, principal) as is_free:
                 if not (is_free and await self._store.ask(delivery, principal, key, question)):
                     return CANCELLED
-                self.asked.add(delivery.key)
                 self._say(f"{ASKED}{delivery.host_id}:{delivery.invocation_id}")
                 with anyio.move_on_after(self.settings.answer_s):
                     return await self._wait_for_answer(delivery, key)
@@ -262,12 +253,6 @@ class TaskQuestions:
         """Cancel the questions of a call that is over: a server may have asked outside of it."""
         for scope in self._scopes.get(delivery.key, ()):
             scope.cancel()
-
-    async def forget(self, delivery: Delivery) -> None:
-        """Remove the questions of a call that has ended; those that are left grow old."""
-        if delivery.key in self.asked:
-            with suppress(*DATABASE_ERRORS):
-                await self._store.remove(delivery)
 
 
 def check_answer(key: str, question: Json, answer: Any) -> Json:

@@ -10,13 +10,13 @@ import psycopg
 import pytest
 from mcp import Client as OfficialClient
 from msgspec.structs import replace
+from psycopg import sql
 
 from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.context import Asker, Principal
 from gateway.operations.stored_callers import StoredCaller
 from gateway.wings.events.invocation_journal import Delivery, Journal
-from gateway.wings.events.operator_hook import Hooks
 from gateway.wings.events.task_questions import (
     LOOK_S,
     QuestionStore,
@@ -32,7 +32,7 @@ from tests.gateway.federation.conftest import caller
 from tests.polling import until
 from tests.servers.mcp_wire import Turn
 from tests.servers.painter import FORM, Painter
-from tests.wings.events.drafts import accept_draft, claim_calls
+from tests.wings.events.drafts import accept_draft, claim_calls, end, upkeep
 from tests.wings.events.rig import EXTENSION, invoke_skill, wait_for_end, with_events
 
 pytestmark = pytest.mark.anyio
@@ -308,7 +308,7 @@ async def test_attempts_find_answers_of_former_attempts(settings: Settings) -> N
         ask = questions.asker(again, person)
         assert ask is not None
         assert await ask(params) == RED
-        await questions.forget(again)
+        await journal.end([end(again)])
         assert await has_no_questions(client)
 
 
@@ -406,25 +406,32 @@ async def test_an_erased_caller_leaves_no_question(settings: Settings) -> None:
         assert await open_key(questions, id_) is None
 
 
-async def test_an_end_is_stored_although_its_questions_cannot_be_removed(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def fail(*_: Any) -> None:
-        raise psycopg.OperationalError("away")
-
-    monkeypatch.setattr(QuestionStore, "remove", fail)
-    after = []
-
-    async def note(_hooks: Hooks, delivery: Delivery, _end: Any) -> None:
-        after.append(delivery.invocation_id)
-
-    monkeypatch.setattr(Hooks, "after", note)
-    async with painting(settings, Painter()) as client:
-        task_id = await begin(client)
-        [key] = (await task_of(client, task_id, "input_required"))["inputRequests"]
-        await respond(client, task_id, **{key: RED})
-        await task_of(client, task_id, "completed")
-        await until(lambda: after)
+@pytest.mark.parametrize("reason", ["error", "expired", "cancelled"])
+async def test_an_end_without_a_report_leaves_no_question(settings: Settings, reason: str) -> None:
+    """Sweeps, deadlines and cancellations end calls, too."""
+    async with asking(settings) as (journal, questions):
+        id_ = await accept_draft(journal, repeatable=False, deadline_s=60.0)
+        [delivery] = await claim_calls(journal)
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask_colour, questions, delivery)
+            await until(lambda: open_key(questions, id_))
+            group.cancel_scope.cancel()  # its process ends
+        if reason != "error":
+            await journal.release([delivery.key])
+        if reason == "cancelled":
+            await journal.cancel(HOST, [id_])
+        past = "deadline_ts" if reason == "expired" else "lease_ts"
+        async with borrow(journal._pool) as connection:
+            await connection.execute(
+                sql.SQL("UPDATE invocation_t SET {0} = {0} - interval '1 hour'").format(
+                    sql.Identifier(past)
+                )
+            )
+        await upkeep(journal).sweep()
+        row = await journal.get(HOST, id_)
+        assert row is not None
+        assert row.reason == reason
+        assert await open_key(questions, id_) is None
 
 
 async def test_answers_have_a_limit_and_may_have_any_character(settings: Settings) -> None:
