@@ -12,12 +12,13 @@ import psycopg
 from psycopg_pool import PoolTimeout
 
 from gateway.wings.events.invocation_journal import Invocation, Journal
-from registry.database.postgres import RESYNC, Database, Notice, autocommit
+from registry.database.postgres import AWAY, RESYNC, Database, Notice, autocommit
 
 log = logging.getLogger("toolgate.events")
 
 CHANNEL = "toolgate_invocation"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 0.05  # between NOTIFYs; doubled while there are more
+AGAIN_S = 1.0  # until notices are sent again that the database did not take
 WORK, ENDED, CANCEL = "work:", "ended", "cancel"
 Work = Callable[[str], None]
 """Called with a tenant that has something new; "": any may have."""
@@ -59,9 +60,13 @@ class WakeupChannel:
                         "SELECT pg_notify(%s, notice) FROM unnest(%s::text[]) AS notice",
                         [CHANNEL, notices],
                     )
-            except DATABASE_ERRORS:
+            except DATABASE_ERRORS as error:
                 extra = {"notices": len(notices)}
                 log.warning("wakeups_not_sent", extra=extra, exc_info=True)
+                if isinstance(error, AWAY):  # else others would find a question by polling alone
+                    self._unsent.update(notices)
+                    self._wake.set()
+                    await anyio.sleep(AGAIN_S)
             await anyio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S) if self._unsent else FIRST_PAUSE_S
 

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from mcp import Client as OfficialClient
 from msgspec.structs import replace
-from psycopg import sql
+from psycopg import AsyncConnection, sql
 
 from config.settings import Settings
 from config.sources import SourceSettings
@@ -23,7 +23,8 @@ from gateway.wings.events.task_questions import (
     TaskQuestions,
     check_answer,
 )
-from registry.database.postgres import borrow
+from gateway.wings.events.wakeups import WakeupChannel
+from registry.database.postgres import RESYNC, Database, Notice, Pool, autocommit, borrow
 from schemas.errors import InvalidParams
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, META, MODERN, Client, running
@@ -404,6 +405,33 @@ async def test_an_erased_caller_leaves_no_question(settings: Settings) -> None:
             group.cancel_scope.cancel()  # its process ends
         await journal.erase(HOST, "ada")
         assert await open_key(questions, id_) is None
+
+
+async def test_notices_of_questions_outlive_an_error_of_the_database(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway that hears no notice finds a question by polling, seconds later."""
+    failures = [psycopg.OperationalError("away")]
+
+    @asynccontextmanager
+    async def fail_once(pool: Pool) -> AsyncIterator[AsyncConnection]:
+        if failures:
+            raise failures.pop()
+        async with autocommit(pool) as connection:
+            yield connection
+
+    monkeypatch.setattr("gateway.wings.events.wakeups.autocommit", fail_once)
+    async with Database.open(settings.database, migrate=False) as database:
+        heard: list[Notice] = []
+        sender = WakeupChannel(database, lambda _notice: None)
+        listener = WakeupChannel(database, heard.append)
+        async with anyio.create_task_group() as group:
+            group.start_soon(listener.listen)
+            await until(lambda: RESYNC in heard)
+            group.start_soon(sender.send)
+            sender.say("asked:tenant:id")
+            await until(lambda: "asked:tenant:id" in heard)
+            group.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("reason", ["error", "expired", "cancelled"])
