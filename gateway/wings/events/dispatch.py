@@ -149,10 +149,20 @@ class Dispatch:
         self.drain()
         await self._fed.wait()
         with anyio.move_on_after(self.settings.drain_s):
-            await self._until_idle()
+            while self._running:
+                self._wake = anyio.Event()
+                self._stop_waiting()
+                await self._wake.wait()
         for running in list(self._running.values()):
             running.stop("drained")
         await self._until_idle()
+
+    def _stop_waiting(self) -> None:
+        """Give up calls that wait for an answer, and can be made again: a person may take longer
+        than a shutdown. Their answers are stored for the next attempt."""
+        for running in list(self._running.values()):
+            if running.delivery.repeatable and self._questions.is_waiting(running.delivery):
+                running.stop("drained")
 
     async def _until_idle(self) -> None:
         if self._running:

@@ -154,6 +154,9 @@ class TaskQuestions:
         """Deliveries that wait for an answer, of a tenant or of all."""
         return sum(tenant is None or host_id == tenant for host_id, *_ in self._waiting)
 
+    def is_waiting(self, delivery: Delivery) -> bool:
+        return delivery.key in self._waiting
+
     def asker(self, delivery: Delivery, caller: StoredCaller) -> Asker | None:
         """A function that answers questions of a call; None: its client cannot be asked."""
         if not (caller.shows_forms and self.settings.answer_s):

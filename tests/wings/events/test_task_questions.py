@@ -434,6 +434,20 @@ async def test_notices_of_questions_outlive_an_error_of_the_database(
             group.cancel_scope.cancel()
 
 
+async def test_a_shutdown_does_not_wait_for_answers(settings: Settings) -> None:
+    """Another gateway takes up the calls that wait for one."""
+    painter = Painter()
+    with anyio.fail_after(DEADLINE_S):
+        async with painting(settings, painter, drain_s=30.0) as first:
+            task_id = await begin(first)
+            await task_of(first, task_id, "input_required")
+    async with painting(settings, painter) as second:
+        [key] = (await task_of(second, task_id, "input_required"))["inputRequests"]
+        await respond(second, task_id, **{key: RED})
+        ended = await task_of(second, task_id, "completed")
+    assert ended["result"]["content"][0]["text"] == "accept red"
+
+
 @pytest.mark.parametrize("reason", ["error", "expired", "cancelled"])
 async def test_an_end_without_a_report_leaves_no_question(settings: Settings, reason: str) -> None:
     """Sweeps, deadlines and cancellations end calls, too."""
