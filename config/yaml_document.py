@@ -219,6 +219,13 @@ class YamlDocument:
         )
 
 
+def check_text(text: str) -> None:
+    """Refuse text that only PyYAML's own reader takes: escapes of half a character (a surrogate),
+    which nothing can write again. Raises YAMLError."""
+    for _ in yaml.parse(text, Loader=Loader):
+        pass
+
+
 def syntax_problem(error: yaml.MarkedYAMLError, text: bytes | str) -> str:
     """The problem of an error in `text`. Of a tab, YAML reports only that it cannot start any
     token."""

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import yaml
 
-from config.yaml_document import syntax_problem
+from config.yaml_document import check_text, syntax_problem
 from gateway.cli.common.tool_arguments import json_or_text
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json
@@ -146,10 +146,15 @@ def read_document(text: str) -> Any:
     if text.lstrip().startswith(("{", "[")):
         return decode_json(text.encode())
     try:
+        check_text(text)
         return yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise ParseError(f"{line}{syntax_problem(error, text)}") from error
+    except RecursionError as error:
+        raise ParseError("it is nested too deeply") from error
+    except ValueError as error:  # such as that of the date 2030-13-01
+        raise ParseError(str(error)) from error
 
 
 NUMBER, TEXT = _Free("number"), click.STRING

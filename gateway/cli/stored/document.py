@@ -16,7 +16,7 @@ import msgspec
 import yaml
 from msgspec.structs import fields
 
-from config.yaml_document import syntax_problem
+from config.yaml_document import check_text, syntax_problem
 from schemas.errors import ToolgateError
 from schemas.mismatch import explain_mismatch
 from schemas.similar_names import did_you_mean
@@ -101,6 +101,7 @@ class Document:
         """Raises DocumentError."""
         self._name = name
         try:
+            check_text(text)
             root = yaml.compose(text, Loader=_Loader)
             data = {} if root is None else yaml.safe_load(text)
         except yaml.MarkedYAMLError as error:

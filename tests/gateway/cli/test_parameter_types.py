@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.common.parameter_types import read_document
+from schemas.errors import ParseError
 
 
 @pytest.mark.parametrize("name", ["body.yaml", "body:2.yaml", "a: b.json", "[v2].yaml", "{x}.yaml"])
@@ -32,6 +33,20 @@ def test_a_file_of_any_name_is_read(
 )
 def test_a_text_that_names_no_file_is_the_document(text: str, value: object) -> None:
     assert read_document(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('a: 1\nb: "\\ud800"', "line 2: found invalid Unicode character escape code"),
+        ('{"a": "\\ud800"}', "half of a surrogate pair"),
+        ("a: 2030-13-01", "month must be in 1..12"),
+        ("a: " + "[" * 3000 + "]" * 3000, "nested too deeply"),
+    ],
+)
+def test_a_document_with_an_invalid_value_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(ParseError, match=problem):
+        read_document(text)
 
 
 def test_a_file_that_is_not_there_is_named() -> None:

@@ -234,7 +234,7 @@ def change(folder: Path) -> Callable[[str, str], None]:
          "bad.yaml:4: a is there twice"),
         ("toolgate_export: 1\nrules: [a]", "bad.yaml:2: rules: expected a mapping of names"),
         ("toolgate_export: 1\nrules:\n  a: 3", "bad.yaml:3: rules.a: expected a mapping of"),
-        ("a: [", "bad.yaml:1: "),
+        ("a: [", "bad.yaml:2: did not find expected node content"),
         ("toolgate_export: 1\nrules:\n  a: &a {effect: deny}\n  b: *a",
          "bad.yaml:4: aliases are not read"),
         ("toolgate_export: 1\nrules: {a: {effect: 2030-13-01}}",
@@ -245,6 +245,8 @@ def change(folder: Path) -> Callable[[str, str], None]:
         ("toolgate_export: 1\nsources: {a: {kind: machine, importer: soap, location: /a}}",
          "bad.yaml:2: sources.a: there is no importer soap"),
         ("\udce9", "bad.yaml is not text in UTF-8"),
+        ('toolgate_export: 1\nrules:\n  a:\n    when: "\\ud800"',
+         "bad.yaml:4: found invalid Unicode character escape code"),
         ("- a", "bad.yaml:1: expected a mapping of sections"),
     ],
 )  # fmt: skip
