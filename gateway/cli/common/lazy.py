@@ -9,9 +9,12 @@ from typing import Any
 
 import click
 
-from gateway.cli.common.failure import with_example
+from gateway.cli.common.failure import USAGE, fail, with_example
 
 NO_ALIASES: Mapping[str, str] = {}
+UNWRITABLE = (
+    "expected arguments, variables and files in UTF-8, and no half of a surrogate pair in them"
+)
 Commands = Mapping[str, tuple[str, str]]  # name -> "module:attribute", summary
 
 
@@ -27,6 +30,12 @@ class Group(click.Group):
             if ctx.parent is not None:
                 raise
             raise with_example(error) from error
+        except UnicodeEncodeError as error:
+            unwritable = error.object[error.start]
+            if not "\ud800" <= unwritable <= "\udfff":
+                raise  # such as of a terminal that has few characters
+            # The text itself may be a secret.
+            fail(f"{ascii(unwritable)[1:-1]} in a text is no character: {UNWRITABLE}", USAGE)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -62,6 +62,23 @@ def test_a_tab_is_called_a_tab(bare: Toolgate, folder: Path) -> None:
     assert "a file or - (line 2: found a tab, and YAML indents with spaces)" in told
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("tools", "show", "{}"),
+        ("import", "openapi", "{}", "--name", "a"),
+        ("keys", "create", "{}"),
+        ("token", "show", "{}"),
+        ("audit", "tail", "--principal", "{}"),
+    ],
+)
+def test_an_argument_that_is_not_utf_8_is_refused(bare: Toolgate, args: tuple[str, ...]) -> None:
+    ran = bare(*(text.replace("{}", "caf\udce9") for text in args))
+    assert ran.code == 2
+    assert "\\udce9 in a text is no character: expected arguments, variables" in ran.err
+    assert "caf" not in ran.err  # it may be a secret
+
+
 def test_a_problem_that_its_detail_quotes_is_told_once(bare: Toolgate) -> None:
     told = bare("policy", "put", "a", '{"effect": "deny", "when": "caller.id = 3"}').err
     assert "The rule cannot be used. when: expected a CEL expression" in told
