@@ -26,6 +26,7 @@ from yarl import URL
 
 from registry.documents import ssrf_protection
 from schemas.errors import ImportRejected
+from schemas.refused_certificates import certificate_reason
 from schemas.urls import without_credentials
 
 
@@ -45,7 +46,6 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _NOT_MODIFIED = 304
 _FRESH_S = 2.0  # RFC 9110, 8.8.2.2: dates have seconds
 _VALIDATOR = 500  # characters of one
-_UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21})  # X509_V_ERR_* of OpenSSL
 # of a URL without its scheme: example.com/, localhost:8000
 _HOST = re.compile(r"([\w-]+\.)*[\w-]+(:\d+(/|$)|\.[a-z]{2,}/)", re.IGNORECASE)
 _HEADERS = {
@@ -373,20 +373,11 @@ def _reason(error: Exception) -> str:
             return f"{cause}; refused unless {GUARD} is true"
         return f"the host name {error.host} cannot be resolved"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return _certificate_reason(error)
+        return certificate_reason(error.certificate_error)
     if isinstance(error, aiohttp.ClientConnectorError):
         # asyncio's own text repeats the address of the message
         return os.strerror(error.errno).lower() if error.errno else str(error.os_error)
     return str(error) or type(error).__name__
-
-
-def _certificate_reason(error: aiohttp.ClientConnectorCertificateError) -> str:
-    """The reason why a certificate is not accepted, and the remedy for one of an unknown issuer."""
-    cause = error.certificate_error
-    reason = getattr(cause, "verify_message", "") or cause
-    remedy = "; the variable SSL_CERT_FILE names a file with its issuer"
-    is_unknown = getattr(cause, "verify_code", 0) in _UNKNOWN_ISSUER
-    return f"its TLS certificate is not accepted ({reason})" + remedy * is_unknown
 
 
 def _public_url(url: URL) -> str:
