@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 
 from gateway.cli.common.failure import fail
+from schemas.refused_certificates import certificate_reason
 
 READ_TIMEOUT_S = 60.0
 CALL_TIMEOUT_S = 900.0  # imports, programs and runs of agents take minutes
@@ -54,17 +55,18 @@ async def post_form(url: str, form: Mapping[str, str]) -> tuple[int, dict[str, A
         ):
             text = await response.text()
             return response.status, json.loads(text) if text.startswith("{") else {}
+    except aiohttp.ClientConnectorCertificateError as error:
+        fail(f"{url} does not answer: {certificate_reason(error.certificate_error)}")
     except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
         fail(f"{url} does not answer: {type(error).__name__}")
 
 
 def _unreachable(url: str, error: Exception) -> str:
     """The reason why nothing answers at `url`, and what to do."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"no gateway answers at {url}: {certificate_reason(error.certificate_error)}"
     if isinstance(error, aiohttp.ClientSSLError):
-        certificate = isinstance(error, aiohttp.ClientConnectorCertificateError)
-        reason = "its certificate is not trusted" if certificate else "it does not speak TLS"
-        remedy = "SSL_CERT_FILE names a file with its issuer" if certificate else "expected http://"
-        return f"no gateway answers at {url}: {reason}; {remedy}"
+        return f"no gateway answers at {url}: it does not speak TLS; expected http://"
     if isinstance(error, TimeoutError):
         return f"no gateway answers at {url}: nothing came in time"
     if isinstance(error, aiohttp.ClientConnectorError):

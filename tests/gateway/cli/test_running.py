@@ -2,19 +2,25 @@
 
 import json
 import socket
+import ssl
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings
+from gateway.cli.common.failure import CommandFailure
 from gateway.cli.running.client import OperationRow, RunningGateway
+from gateway.cli.running.http_requests import post_form
 from tests.fixtures_gateway import running
 from tests.gateway.admin.client import KEY, bearer, key_file, open_admin
 from tests.gateway.cli.conftest import Toolgate, answering
 from tests.gateway.cli.processes import command
 from tests.gateway.guards.signing import by_jwks
+from tests.servers.tls import Authority, https
 
 pytestmark = pytest.mark.anyio
 
@@ -160,6 +166,34 @@ async def test_an_answer_that_is_no_gateways_names_the_reason(
             given = () if "--key-file" in words else ("--key-file", key)
             code, _, told = await command(*words, *given)
             assert (code, expected in told) == (1, True), told
+
+
+@pytest.mark.parametrize(
+    ("is_trusted", "changes", "reason"),
+    [
+        (False, {}, "; the variable SSL_CERT_FILE names a file with its issuer"),
+        (True, {"until": timedelta(-1)}, "not accepted (certificate has expired)"),
+        (True, {"host": "127.0.0.2"}, "certificate is not valid for '127.0.0.1'.)"),
+    ],
+)
+async def test_a_refused_certificate_names_its_reason(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_trusted: bool,
+    changes: dict[str, Any],
+    reason: str,
+) -> None:
+    """A file with its issuer helps against an unknown issuer alone."""
+    authority, key = Authority(tmp_path), str(key_file(tmp_path))
+    if is_trusted:
+        trusting = ssl.create_default_context(cafile=str(authority.file))
+        monkeypatch.setattr("aiohttp.connector._SSL_CONTEXT_VERIFIED", trusting)
+    async with https(authority.sign("gateway", **changes)) as (url, _):
+        code, _, told = await command("status", "--url", url, "--key-file", key)
+        with pytest.raises(CommandFailure) as failure:
+            await post_form(url, {})
+    assert (code, told.endswith(f"{reason}\n")) == (1, True), told
+    assert str(failure.value).endswith(reason)
 
 
 def test_another_server_is_not_taken_for_a_gateway(bare: Toolgate, folder: Path) -> None:
