@@ -18,6 +18,7 @@ from gateway.operations.resource_view import ResourceView
 from schemas.json_schema.references import dereference
 
 PAGING = frozenset({"after", "before", "limit", "track_id", "begin"})
+NO_NAMES: Mapping[str, str] = {}
 FILTERS = frozenset({"text", "number", "choice", "switch"})  # kinds of fields that filter lists
 FILTER_TEXTS: MemberTexts = {
     **NAME_TEXTS,
@@ -38,13 +39,54 @@ async def list_page(visit: PageRequest) -> Response:
     screen = screens(visit).get(visit.path("screen"))
     if screen is None:
         return visit.problem(404)
-    operation = visit.operations.operation(screen.lists)
+    return await _listing(
+        visit,
+        screen.lists,
+        "list.html",
+        screen=screen,
+        icon=visit.icon_of(screen.path) or screen.icon,
+        adds=buttons(visit, screen.adds, {}),
+    )
+
+
+async def related_page(visit: PageRequest) -> Response:
+    """A list about an entry, of which the page of the entry shows the beginning."""
+    screen, id_ = screens(visit).get(visit.path("screen")), visit.path("list")
+    title = next((title for title, listed in screen.also if listed == id_), "") if screen else ""
+    shows = visit.operations.operation(screen.shows) if screen else None
+    operation = visit.operations.operation(id_)
+    if screen is None or not title or shows is None or operation is None:
+        return visit.problem(404)
+    name = visit.path("entry")
+    return await _listing(
+        visit,
+        id_,
+        "related.html",
+        about={shows.names[0]: name},
+        screen=screen,
+        name=name,
+        title=title,
+        listed=_screen_of(visit, id_),
+        here=visit.url(screen.path, name, id_),
+    )
+
+
+async def _listing(
+    visit: PageRequest,
+    id_: str,
+    template: str,
+    *,
+    about: Mapping[str, str] = NO_NAMES,
+    **values: Any,
+) -> Response:
+    """The page of a list with its filters. `about`: the entry that the list is about."""
+    operation = visit.operations.operation(id_)
     filters = _filters(operation)
     filled = filters.read({f"/{name}": [value] for name, value in visit.query.items() if value})
     value = filled.value if isinstance(filled.value, dict) else {}
-    answer = await visit.operations.run(
-        screen.lists, query={**value, "after": visit.query.get("after", "")}
-    )
+    names, fixed = ({}, {}) if operation is None else _request_about(operation, about)
+    query = {**value, "after": visit.query.get("after", ""), **fixed}
+    answer = await visit.operations.run(id_, names, query=query)
     refused = answer.status in {400, 409, 422}
     if not answer.ok and not refused:
         return visit.problem_page(answer)
@@ -52,20 +94,18 @@ async def list_page(visit: PageRequest) -> Response:
         return as_json(answer.value)
     fields = filters.fields(value, filled.errors)
     return visit.page(
-        "list.html",
+        template,
         200 if answer.ok else answer.status,
-        screen=screen,
-        icon=visit.icon_of(screen.path) or screen.icon,
         filters=[
             replace(field, pointer=field.label, help="", example="")
             for field in add_texts(fields, FILTER_TEXTS)
-            if field.kind in FILTERS
+            if field.kind in FILTERS and field.label not in fixed
         ],
         filtered=bool(value),
         problem=answer.problem,
         rows=rows_of(answer.value) if answer.ok else (),
         next=answer.value.get("next", "") if answer.ok else "",
-        adds=buttons(visit, screen.adds, {}),
+        **values,
     )
 
 
@@ -106,20 +146,32 @@ def acts_of(screen: ResourceView, entry: Mapping[str, Any]) -> Sequence[str]:
 
 async def _also(
     visit: PageRequest, title: str, id_: str, names: Mapping[str, str]
-) -> tuple[str, Sequence[Any], ResourceView | None] | None:
-    """Answer of another operation about an entry, and the screen that lists it, if there is one;
-    None where the visitor may not ask."""
+) -> tuple[str, str, Sequence[Any], ResourceView | None] | None:
+    """Answer of another operation about an entry, with the operation if it has pages, and the
+    screen that lists it, if there is one; None where the visitor may not ask."""
     operation = visit.operations.operation(id_)
     if operation is None or not visit.operations.may(id_):
         return None
+    in_path, query = _request_about(operation, names)
+    answer = await visit.operations.run(id_, in_path, query=query)
+    paged = id_ if "after" in operation.query.__struct_encode_fields__ else ""
+    return (title, paged, rows_of(answer.value), _screen_of(visit, id_)) if answer.ok else None
+
+
+def _request_about(
+    operation: Operation, names: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Names that the path of an operation takes, and names that its query takes."""
     members = operation.query.__struct_encode_fields__
-    answer = await visit.operations.run(
-        id_,
-        {name: name_ for name, name_ in names.items() if name in operation.names},
-        query={name: name_ for name, name_ in names.items() if name in members},
+    return (
+        {name: value for name, value in names.items() if name in operation.names},
+        {name: value for name, value in names.items() if name in members},
     )
-    listed = next((name for name in screens(visit).values() if name.lists == id_), None)
-    return (title, rows_of(answer.value), listed) if answer.ok else None
+
+
+def _screen_of(visit: PageRequest, id_: str) -> ResourceView | None:
+    """The screen whose list an operation is."""
+    return next((screen for screen in screens(visit).values() if screen.lists == id_), None)
 
 
 def _filters(operation: Operation | None) -> Form:
@@ -140,4 +192,5 @@ def rows_of(value: Any) -> Sequence[Any]:
 ROUTES = (
     PageRoute("/{screen}", list_page),
     PageRoute("/{screen}/{entry}", entry_page),
+    PageRoute("/{screen}/{entry}/{list}", related_page),
 )

@@ -5,6 +5,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
+from config.events import EventWebhook
 from config.settings import Settings
 from gateway.admin.resource_views import VIEWS
 from gateway.console.pages.lists_and_entries import acts_of
@@ -15,8 +16,11 @@ from gateway.wings.events.wing import PAGES as EVENTS
 from gateway.wings.knowledge.wing import PAGES as KNOWLEDGE
 from gateway.wings.librarian.wing import PAGES as LIBRARIAN
 from gateway.wings.memory.wing import PAGE as MEMORY
+from registry.database.postgres import borrow
 from tests import polling
+from tests.fixtures_database import HOST
 from tests.gateway.console.visiting import console
+from tests.wings.events.rig import with_events
 
 
 @pytest.mark.anyio
@@ -58,6 +62,38 @@ async def test_an_entry_has_titles_of_its_list_and_no_vain_act(settings: Setting
     user = VIEWS["users"]
     assert "enableUser" not in acts_of(user, {"disabled": None})
     assert "disableUser" not in acts_of(user, {"disabled": "2026-01-01T00:00:00Z"})
+
+
+@pytest.mark.anyio
+async def test_deliveries_of_a_webhook_have_pages_and_filters(settings: Settings) -> None:
+    webhooks = {"crm": EventWebhook("http://127.0.0.1:9/", f"whsec_{'c2Vj' * 8}", private=True)}
+    async with console(with_events(settings, webhooks=webhooks)) as (client, browser):
+        pool = client.gateway.feed.pool
+        assert pool is not None
+        _, empty = await browser.get("webhooks/crm/events_deliveries")
+        async with borrow(pool) as connection:
+            await connection.execute(
+                "INSERT INTO outbox_t (host_id, invocation_id, kind, target, status, error,"
+                " finished_ts) SELECT %s, gen_random_uuid(), 'webhook', 'crm',"
+                " CASE n WHEN 1 THEN 'FAILED' ELSE 'ACKED' END,"
+                " CASE n WHEN 1 THEN 'status 410' END, now() FROM generate_series(1, 52) AS n",
+                [HOST],
+            )
+        _, entry = await browser.get("webhooks/crm")
+        _, first = await browser.get("webhooks/crm/events_deliveries")
+        after = re.search(r"events_deliveries\?after=([^\"]+)", first)
+        assert after is not None
+        _, rest = await browser.get(f"webhooks/crm/events_deliveries?after={after[1]}")
+        _, failed = await browser.get("webhooks/crm/events_deliveries?status=FAILED")
+        _, none = await browser.get("webhooks/crm/events_deliveries?status=PENDING")
+        refused, _ = await browser.get("webhooks/crm/events_deliveries?status=LATE")
+        absent, _ = await browser.get("webhooks/crm/events_list")
+        unknown, _ = await browser.get("webhooks/other/events_deliveries")
+    assert 'href="/console/webhooks/crm/events_deliveries"' in entry
+    assert ("Nothing here yet" in empty, 'name="status"' in first) == (True, True)
+    assert [page.count("ACKED</") for page in (first, rest)] == [50, 1]
+    assert (failed.count("status 410"), "Nothing is like that" in none) == (1, True)
+    assert (refused, absent, unknown) == (400, 404, 404)
 
 
 @pytest.mark.anyio
