@@ -92,6 +92,7 @@ async def test_deliveries_of_a_webhook_have_pages_and_filters(settings: Settings
     assert 'href="/console/webhooks/crm/events_deliveries"' in entry
     assert ("Nothing here yet" in empty, 'name="status"' in first) == (True, True)
     assert [page.count("ACKED</") for page in (first, rest)] == [50, 1]
+    assert "status 410" in rest
     assert (failed.count("status 410"), "Nothing is like that" in none) == (1, True)
     assert (refused, absent, unknown) == (400, 404, 404)
 
