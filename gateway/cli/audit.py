@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeVar
 
 import anyio
@@ -141,14 +141,16 @@ async def unknown_records(
 ) -> list[Json]:
     """Records that are not among the `places` ones, the oldest first; they are added there. Pages
     are read until one has a known record: spooled records come late, and are found beside it.
-    Records of a clock that is ahead of this one stay on the first pages, and do not count for that.
+    Records of a clock that is ahead of the gateway's stay on the first pages, and do not count for
+    that.
     `at_least`: records that are enough where none is known yet."""
     records: list[Json] = []
     seen: list[tuple[str, int]] = []
     async for page in client.pages(SEARCH.id, {**conditions, "limit": PAGE}):
+        now = await client.time()
         seen += map(_place, page)
         records += [record for record in page if _place(record) not in places]
-        past = [record for record in page if _is_past(record)]
+        past = [record for record in page if _time_of(record) <= now]
         is_enough = at_least is not None and len(records) >= at_least
         if past and (is_enough or any(_place(record) in places for record in past)):
             break
@@ -161,8 +163,8 @@ async def unknown_records(
     return records
 
 
-def _is_past(record: Json) -> bool:
-    return datetime.fromisoformat(record["entry"]["recorded_ts"]) <= datetime.now(UTC)
+def _time_of(record: Json) -> datetime:
+    return datetime.fromisoformat(record["entry"]["recorded_ts"])
 
 
 def _place(record: Json) -> tuple[str, int]:

@@ -38,7 +38,7 @@ from gateway.operations.operation_server import (
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.tool_calls import answer_call, body_in
 from gateway.state.idempotency import IdempotencyKeys
-from registry.database.postgres import AWAY, Pool
+from registry.database.postgres import AWAY, Pool, borrow
 from schemas.jsonrpc import decode_json, encode
 from schemas.mcp.revisions import V2025_11_25
 from schemas.similar_names import did_you_mean
@@ -108,6 +108,14 @@ class LocalOperations(OperationClient):
             raise OperationRefused(value, response.status)
         created, etag = response.status == 201, response.headers.get("ETag", "")
         return GatewayAnswer(value, is_job=False, etag=etag, created=created)
+
+    async def time(self) -> datetime:
+        if self._registry is None:
+            return datetime.now(UTC)
+        async with borrow(self._registry.database.pool) as connection:
+            rows = await connection.execute("SELECT clock_timestamp()")
+            time: datetime = (await rows.fetchall())[0][0]
+            return time
 
     async def summaries(self) -> Sequence[tuple[str, str, str]]:
         self._serve(load(ALL_RESOURCES))

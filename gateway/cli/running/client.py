@@ -10,6 +10,8 @@ import ssl
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import mktime_tz, parsedate_tz
 from http import HTTPStatus
 from typing import IO, Any, Literal, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -166,6 +168,10 @@ class OperationClient(ABC):
         headers, and are JSON or text in a body. Raises CommandFailure."""
 
     @abstractmethod
+    async def time(self) -> datetime:
+        """The time of the clock behind the operations, after the last answer."""
+
+    @abstractmethod
     async def summaries(self) -> Sequence[tuple[str, str, str]]:
         """Name, scope and summary of each operation."""
 
@@ -203,6 +209,7 @@ class RunningGateway(OperationClient):
     tls: ssl.SSLContext | bool = True
     needs: Sequence[str] = ()  # settings without which the gateway lacks the operations
     _rows: dict[str, OperationRow] = field(default_factory=dict)
+    _date: str = ""  # header of the last answer
 
     async def operations(self) -> Mapping[str, OperationRow]:
         """The operations of the API by name."""
@@ -268,6 +275,10 @@ class RunningGateway(OperationClient):
             raise MissingOperation(f"{self.url} has no operation {name!r}. {hint}", USAGE)
         return rows[name]
 
+    async def time(self) -> datetime:
+        date = parsedate_tz(self._date)
+        return datetime.now(UTC) if date is None else datetime.fromtimestamp(mktime_tz(date), UTC)
+
     async def summaries(self) -> Sequence[tuple[str, str, str]]:
         rows = (await self.operations()).values()
         return [(row.name, row.scope or "-", row.summary) for row in rows]
@@ -308,6 +319,7 @@ class RunningGateway(OperationClient):
             gateway=self.url,
             tls=self.tls,
         )
+        self._date = answered.get("Date", "")
         try:
             value = decode_json(data) if data else None
         except ParseError:

@@ -4,8 +4,9 @@ import asyncio
 import hashlib
 import json
 import signal
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
+from typing import Self
 
 import aiohttp
 import psycopg
@@ -16,6 +17,7 @@ from config.load import load
 from config.settings import DatabaseSettings
 from gateway.cli.audit import unknown_records
 from gateway.cli.local import open_operations
+from gateway.cli.running.client import RunningGateway
 from registry.database.postgres import Database
 from tests.fixtures_gateway import Recorder, pets
 from tests.gateway.audit.conftest import entry
@@ -151,6 +153,45 @@ async def test_followers_find_late_records_behind_future_records(
         late = await unknown_records(client, {}, known)
         assert [record["entry"]["subject"] for record in late] == ["tool_2"]
         assert len(await unknown_records(client, {}, {}, at_least=1)) == 4
+
+
+class SlowClock(datetime):
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Self:
+        return cls(2000, 1, 1, tzinfo=tz)
+
+
+async def test_a_follower_with_a_clock_behind_reads_few_pages(
+    folder: Path,
+    database_settings: DatabaseSettings,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All records are of the future for it."""
+    monkeypatch.setattr("gateway.cli.audit.PAGE", 2)
+    monkeypatch.setattr("gateway.cli.audit.datetime", SlowClock)
+    settings = replace(load(None, {}), database=database_settings)
+    async with open_operations(settings) as client:
+        await write(database, folder, *(entry(n) for n in range(20)))
+        known: dict[tuple[str, int], None] = {}
+        assert len(await unknown_records(client, {}, known, at_least=4)) == 4
+        assert await unknown_records(client, {}, known) == []
+
+
+async def test_the_time_of_a_gateway_is_that_of_its_last_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dates = ["Tue, 01 Dec 2026 13:00:00 GMT", "none"]
+
+    async def answer(*_: object, **__: object) -> tuple[bytes, int, dict[str, str]]:
+        return b'{"paths": {}}', 200, {"Date": dates.pop(0)}
+
+    monkeypatch.setattr("gateway.cli.running.client.send_request", answer)
+    gateway = RunningGateway("http://127.0.0.1:9", "/admin/v1", "key")
+    await gateway.description()
+    assert await gateway.time() == datetime(2026, 12, 1, 13, tzinfo=UTC)
+    await gateway.description()
+    assert (await gateway.time()).tzinfo is UTC
 
 
 async def test_followers_print_each_future_record_once(
