@@ -112,6 +112,8 @@ class Security:
         scheme, problem = self._scheme(name)
         if problem:
             notes.append(problem)
+        if (count := len(sequence(scopes))) > SCOPES_LIMIT:
+            notes.append(f"of {count} scopes for {name!r}, {SCOPES_LIMIT} are read")
         named = [text(scope) for scope in sequence(scopes)[:SCOPES_LIMIT]]
         return _with_scopes(scheme, tuple(dict.fromkeys(filter(None, named))))
 

@@ -146,6 +146,13 @@ def test_thousands_of_alternatives_are_not_kept():
     assert len(found.draft.binding.security) == 32
 
 
+def test_hundreds_of_scopes_are_counted_and_not_kept():
+    found = one([{"oauth": [str(number) for number in range(500)]}])
+    assert "of 500 scopes for 'oauth', 100 are read" in found.reason
+    [[credential]] = found.draft.binding.security
+    assert len(credential.scopes) == 100
+
+
 PARAMETER = {"name": "x-key", "in": "header", "schema": {"type": "string"}}
 
 
