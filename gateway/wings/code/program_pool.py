@@ -12,7 +12,9 @@ from gateway.sandbox.program_process import Program, ProgramLimits
 
 log = logging.getLogger("toolgate.code")
 
-FRAME_BYTES = 2 << 20  # of the arguments of a call, and of a result
+# Of the arguments of a call, and of the result of a program, as JSON. A model reads a hundredth of
+# it, and what programs pass from call to call is seldom a tenth; errors name it.
+FRAME_BYTES = 2 << 20
 ARGUMENTS_BYTES = 16 << 20  # of the arguments of all calls of a run
 
 
